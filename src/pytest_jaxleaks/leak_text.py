@@ -28,8 +28,13 @@ def describe_leaks(leaks: Sequence[Leak], stretch: str) -> str:
         stretch: what was watched, such as ``the test``.
     """
     count = len(leaks)
-    what = "a value" if count == 1 else f"{count} values"
-    lines = [f"{what} made while JAX traced a function can still be reached after {stretch}."]
+    holders = list(dict.fromkeys(leak.holder for leak in leaks))
+    named = ", ".join(holders[:3]) + (", ..." if len(holders) > 3 else "")
+    lines = [
+        f"tracer leak after {stretch}, kept by {named}",
+        "A value that JAX made while it traced a function can still be reached. Used again, it "
+        "raises UnexpectedTracerError.",
+    ]
     for leak in leaks[:_MOST_LEAKS]:
         lines += ["", *describe_leak(leak)]
     if count > _MOST_LEAKS:

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.census import Census
-from pytest_jaxleaks.errors import InvalidArgumentError, TracerLeakError
+from pytest_jaxleaks.errors import TracerLeakError
 from pytest_jaxleaks.holders import find_holders
 from pytest_jaxleaks.jax_internals import is_internal_file, trace_of
 from pytest_jaxleaks.leak_text import describe_leaks
 from pytest_jaxleaks.leaks import CodeUnderTest, Leak, leaks_from, not_ignored
+from pytest_jaxleaks.patterns import check_patterns
 from pytest_jaxleaks.roots import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
-__all__ = ["Sighting", "Watch", "check_patterns", "no_tracer_leaks"]
+__all__ = ["Sighting", "Watch", "no_tracer_leaks"]
 
 
 @dataclass(frozen=True)
@@ -156,24 +157,6 @@ class no_tracer_leaks(contextlib.ContextDecorator):  # noqa: N801 (used as a sta
         leaks = not_ignored(sighting.leaks, self._ignore)
         if leaks:
             raise TracerLeakError(describe_leaks(leaks, "the block"), leaks)
-
-
-def check_patterns(argument: str, patterns: object) -> tuple[str, ...]:
-    """Return holder patterns as a tuple.
-
-    Raises:
-        InvalidArgumentError: they are no sequence of strings.
-    """
-    if isinstance(patterns, str) or not isinstance(patterns, (list, tuple, set, frozenset)):
-        raise InvalidArgumentError(
-            f"{argument} must be a list of holder patterns (strings), not {patterns!r}."
-        )
-    for pattern in patterns:
-        if not isinstance(pattern, str) or not pattern:
-            raise InvalidArgumentError(
-                f"{argument} must hold strings that are not empty, but has {pattern!r}."
-            )
-    return tuple(patterns)
 
 
 def _user_frames(frame: FrameType | None) -> Iterator[FrameType]:
