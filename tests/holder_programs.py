@@ -1,6 +1,6 @@
 """Small programs with known truth: ways to make a tracer, and ways to keep it.
 
-``TRANSFORMS`` run a function of one array of three numbers while it is traced. ``HOLDERS`` keep what
+``TRANSFORMS`` run a function of three numbers while it is traced. ``HOLDERS`` keep what
 they are given; each has a name that a report of it must contain.
 """
 
@@ -62,6 +62,11 @@ def _while(keep: Callable[[Any], None]) -> None:
     jax.lax.while_loop(lambda c: c[0] < 1, lambda c: (c[0] + 1, body(c[1])), (0, X))
 
 
+def _fori(keep: Callable[[Any], None]) -> None:
+    body = _body(keep)
+    jax.lax.fori_loop(0, 2, lambda _, c: body(c), X)
+
+
 def _custom_vjp(keep: Callable[[Any], None]) -> None:
     @jax.custom_vjp
     def f(x: Any) -> Any:
@@ -107,7 +112,7 @@ TRANSFORMS: dict[str, Callable[[Callable[[Any], None]], Any]] = {
     "linearize": lambda keep: jax.linearize(_body(keep), X),
     "scan": _scan,
     "while": _while,
-    "fori": lambda keep: jax.lax.fori_loop(0, 2, lambda _, c, f=_body(keep): f(c), X),
+    "fori": _fori,
     "map": lambda keep: jax.lax.map(_body(keep), X),
     "cond": lambda keep: jax.lax.cond(True, _body(keep), lambda x: x, X),
     "switch": lambda keep: jax.lax.switch(1, [lambda x: x, _body(keep)], X),
