@@ -9,8 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_jaxleaks.errors import InvalidArgumentError, JaxLeaksError, TracerLeakError
+    from pytest_jaxleaks.errors import (
+        InvalidArgumentError,
+        JaxLeaksError,
+        TracerLeakError,
+        VariantMismatchError,
+    )
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.variants import Variant
     from pytest_jaxleaks.watching import no_tracer_leaks
 
 __all__ = [
@@ -18,6 +24,8 @@ __all__ = [
     "JaxLeaksError",
     "Leak",
     "TracerLeakError",
+    "Variant",
+    "VariantMismatchError",
     "no_tracer_leaks",
 ]
 
@@ -26,6 +34,8 @@ _HOMES = {
     "JaxLeaksError": "errors",
     "Leak": "leaks",
     "TracerLeakError": "errors",
+    "Variant": "variants",
+    "VariantMismatchError": "errors",
     "no_tracer_leaks": "watching",
 }
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_jaxleaks import hookspecs, variant_plugin
+
 if TYPE_CHECKING:
     import pytest
 
@@ -14,9 +16,16 @@ if TYPE_CHECKING:
 # Each one is a module with ``add_options(parser)`` and ``configure(config)``.
 
 
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hooks that projects may implement."""
+    pluginmanager.add_hookspecs(hookspecs)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add every option and ini value of the contract."""
+    variant_plugin.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, then the hooks of the features that are on."""
+    variant_plugin.configure(config)

@@ -1,0 +1,205 @@
+"""One test item per variant: parametrized functions, and copies of unittest and doctest items."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import unittest
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_jaxleaks.variant_choice import chooser_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from pytest_jaxleaks.variants import Variant
+
+__all__ = ["base_nodeid", "needs_runner", "variant_name"]
+
+_NAME = pytest.StashKey[str]()
+_PLAIN = pytest.StashKey[bool]()
+
+
+def variant_name(item: pytest.Item) -> str | None:
+    """Return the name of the variant that an item runs under, ``None`` if it has none."""
+    if _NAME in item.stash:
+        return item.stash[_NAME]
+    callspec = getattr(item, "callspec", None)
+    return None if callspec is None else callspec.params.get("jax_variant")
+
+
+def runs_plainly(item: pytest.Item) -> bool:
+    """Say whether variants were asked for and the item could not be copied."""
+    return _PLAIN in item.stash
+
+
+def base_nodeid(nodeid: str, variant: str) -> str:
+    """Take the variant out of a test id: the name that all variants of a test share."""
+    for ending, rest in ((f"[{variant}]", ""), (f"-{variant}]", "]")):
+        if nodeid.endswith(ending):
+            return nodeid.removesuffix(ending) + rest
+    return nodeid
+
+
+def skip_mark(variant: Variant) -> pytest.MarkDecorator | None:
+    """Make the mark that skips a test whose variant cannot run here."""
+    reason = variant.unavailable()
+    if reason is None:
+        return None
+    return pytest.mark.skip(reason=f"JAX variant {variant.name!r} cannot run here: {reason}")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Parametrize a test function by its variants, after every other parametrization.
+
+    Being last puts the variant last in the id and keeps the variants of a test next to each other.
+    """
+    yield
+    definition = metafunc.definition
+    chooser = chooser_of(metafunc.config)
+    choice = chooser.choice_of(definition)
+    if choice is None or _parametrizes_itself(definition):
+        return
+    known = chooser.known_to(definition)
+    params = []
+    for name in choice.names:
+        mark = skip_mark(known[name])
+        params.append(pytest.param(name, id=name, marks=() if mark is None else mark))
+    if "jax_variant" not in metafunc.fixturenames:
+        metafunc.fixturenames.append("jax_variant")
+    metafunc.parametrize("jax_variant", params, indirect=True, scope="function")
+
+
+def _parametrizes_itself(definition: pytest.Function) -> bool:
+    """Say whether a test's own ``parametrize`` names ``jax_variant``: then that is its choice."""
+    for mark in definition.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+        if isinstance(names, str):
+            names = names.replace(",", " ").split()
+        if "jax_variant" in names:
+            return True
+    return False
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Put copies in the place of items that cannot be parametrized.
+
+    It is done while collecting, not afterwards, so that ``path::test[nojit]`` on the command line,
+    ``--lf`` and ``-k`` see the copies. The innermost wrapper, hence before ``--lf`` filters.
+    """
+    report = yield
+    if report.outcome == "passed":
+        try:
+            report.result = [
+                copied for node in report.result for copied in _per_variant(node, collector.config)
+            ]
+        except pytest.UsageError as error:
+            report.outcome, report.longrepr, report.result = "failed", f"UsageError: {error}", []
+        if any(isinstance(node, pytest.Item) and needs_runner(node) for node in report.result):
+            _start_runner(collector.config)
+    return report
+
+
+def needs_runner(item: pytest.Item) -> bool:
+    """Say whether something has to happen when the item runs."""
+    return variant_name(item) is not None or runs_plainly(item)
+
+
+def _start_runner(config: pytest.Config) -> None:
+    """Register the hooks that enter variants, when the first test with one appears."""
+    from pytest_jaxleaks.variant_runs import VariantRunner
+
+    if not config.pluginmanager.has_plugin(VariantRunner.PLUGIN_NAME):
+        config.pluginmanager.register(VariantRunner(config), VariantRunner.PLUGIN_NAME)
+
+
+def _per_variant(
+    node: pytest.Item | pytest.Collector, config: pytest.Config
+) -> Iterable[pytest.Item | pytest.Collector]:
+    """Return what stands in the place of a collected node: itself, or one copy per variant."""
+    if not isinstance(node, pytest.Item) or variant_name(node) is not None:
+        return [node]
+    choice = chooser_of(config).choice_of(node)
+    if choice is None:
+        return [node]
+    copier = _copier(node)
+    if copier is None:
+        node.stash[_PLAIN] = True
+        return [node]
+    known = chooser_of(config).known_to(node)
+    return [_labelled(copier(name), known[name]) for name in choice.names]
+
+
+def _labelled(item: pytest.Item, variant: Variant) -> pytest.Item:
+    item.stash[_NAME] = variant.name
+    mark = skip_mark(variant)
+    if mark is not None:
+        item.add_marker(mark)
+    return item
+
+
+def _copier(item: pytest.Item) -> Callable[[str], pytest.Item] | None:
+    """Find the way to copy an item for a variant; ``None`` if there is no sound one."""
+    if isinstance(item, pytest.DoctestItem):
+        return lambda variant: _copied_doctest(item, variant)
+    if isinstance(item, pytest.Function) and _is_unittest(item):
+        return lambda variant: _copied_unittest(item, variant)
+    return None
+
+
+def _copied_doctest(item: pytest.DoctestItem, variant: str) -> pytest.Item:
+    """Copy a doctest. Its globals are copied too: the first run clears them."""
+    dtest = copy.copy(item.dtest)
+    dtest.globs = dict(item.dtest.globs)
+    return type(item).from_parent(  # type: ignore[no-any-return]
+        item.parent, name=f"{item.name}[{variant}]", runner=item.runner, dtest=dtest
+    )
+
+
+def _is_unittest(item: pytest.Function) -> bool:
+    """Say whether an item is a ``TestCase`` method whose instance we know how to make."""
+    return (
+        item.cls is not None
+        and issubclass(item.cls, unittest.TestCase)
+        and hasattr(type(item), "_getinstance")
+        and item.originalname == item.name
+    )
+
+
+class _UnittestCopy(pytest.Function):
+    """A ``TestCase`` method under a name of its own, mixed into the type of the item it copies.
+
+    pytest makes the ``TestCase`` by the item's name, which has the variant in it; the method's name
+    is what ``TestCase`` needs, and what ``self.id()`` shows. ``_getinstance`` is private to pytest
+    and has been there since pytest 8.2 (seen up to 9.2); items without it run plainly.
+    """
+
+    @property
+    def originalname(self) -> str:
+        """The method's name."""
+        return self.name.rpartition("[")[0]
+
+    @originalname.setter
+    def originalname(self, _: str) -> None:
+        """Ignore what pytest sets: given an ``originalname``, it would not put the variant into the
+        test id, and given none it takes the item's whole name.
+        """
+
+    def _getinstance(self) -> object:
+        assert isinstance(self.parent, pytest.Class)
+        return self.parent.obj(self.originalname)
+
+
+@functools.cache
+def _copy_type(base: type[pytest.Function]) -> type[pytest.Function]:
+    return type(base.__name__, (_UnittestCopy, base), {})
+
+
+def _copied_unittest(item: pytest.Function, variant: str) -> pytest.Item:
+    return _copy_type(type(item)).from_parent(item.parent, name=f"{item.name}[{variant}]")

@@ -1,0 +1,101 @@
+"""pytest's side of variants: options, the marker, the fixtures, and who is registered when."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_jaxleaks import variant_items
+from pytest_jaxleaks.variant_choice import chooser_of
+from pytest_jaxleaks.variant_report import VariantReporter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_jaxleaks.variant_records import Record
+
+__all__ = ["RECORDS", "add_options", "configure"]
+
+#: What an item recorded with ``jax_record`` while it ran.
+RECORDS: pytest.StashKey[list[Record]] = pytest.StashKey()
+
+_NAMES = "jit, nojit, leaks, x64, nans, keys and those of pytest_jaxleaks_variants hooks"
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the option and the ini value. Neither has a default, so that each can be told from
+    an empty list.
+    """
+    parser.getgroup("jaxleaks").addoption(
+        "--jax-variants",
+        metavar="LIST",
+        default=None,
+        help=f"Run each test once per variant, such as jit,nojit; there are {_NAMES}.",
+    )
+    parser.addini(
+        "jax_variants",
+        help="Variants that each test runs under, as in --jax-variants, which overrides it.",
+        type="linelist",
+        default=None,
+    )
+
+
+def configure(config: pytest.Config) -> None:
+    """Check the option at once, register the marker and what does the work.
+
+    Raises:
+        pytest.UsageError: if the option or the ini value cannot be used.
+    """
+    config.addinivalue_line(
+        "markers",
+        "jax_variants(*names, compare=False): run the test once per named variant (jit and nojit "
+        "if none is named), and with compare=True demand that what jax_record keeps agrees.",
+    )
+    chooser_of(config)
+    manager = config.pluginmanager
+    manager.register(_Fixtures(), "jaxleaks-variant-fixtures")
+    manager.register(variant_items, "jaxleaks-variant-items")
+    manager.register(VariantReporter(), "jaxleaks-variant-reporter")
+    if manager.has_plugin("xdist"):
+        manager.register(_SharedRecords(config), "jaxleaks-variant-records")
+
+
+class _Fixtures:
+    """Holds the fixtures, so that pytest finds them in a plugin."""
+
+    @pytest.fixture
+    def jax_variant(self, request: pytest.FixtureRequest) -> str:
+        """The name of the JAX variant that the test runs under; "jit" if none was asked for."""
+        return variant_items.variant_name(request.node) or "jit"
+
+    @pytest.fixture
+    def jax_record(self, request: pytest.FixtureRequest) -> Callable[[Any], Any]:
+        """Keep a pytree that has to be the same in every variant; returns it."""
+        from pytest_jaxleaks.variant_records import record_of
+
+        records: list[Record] = []
+        request.node.stash[RECORDS] = records
+
+        def record(value: Any) -> Any:
+            records.append(record_of(value))
+            return value
+
+        return record
+
+
+class _SharedRecords:
+    """Gives the workers of pytest-xdist one directory for their records."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._folder: str | None = None
+
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker the directory, made for the first one."""
+        if self._folder is None:
+            folder = tempfile.TemporaryDirectory(prefix="jaxleaks-")
+            self._config.add_cleanup(folder.cleanup)
+            self._folder = folder.name
+        node.workerinput["jaxleaks_records"] = self._folder

@@ -1,0 +1,184 @@
+"""Runs items in their variant: the mode, the records, the note on the report."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_jaxleaks.errors import VariantMismatchError
+from pytest_jaxleaks.jax_modes import Stay, put_back
+from pytest_jaxleaks.variant_choice import chooser_of
+from pytest_jaxleaks.variant_exchange import Exchange
+from pytest_jaxleaks.variant_items import base_nodeid, runs_plainly, variant_name
+from pytest_jaxleaks.variant_plugin import RECORDS
+from pytest_jaxleaks.variant_records import differences
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+__all__ = ["JaxVariantWarning", "VariantRunner"]
+
+
+class JaxVariantWarning(pytest.PytestWarning):
+    """Something about a test keeps its variants from telling what they should."""
+
+
+class VariantRunner:
+    """The hooks that matter while tests with variants run; registered only if there are any."""
+
+    PLUGIN_NAME = "jaxleaks-variant-runner"
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._stay: Stay | None = None
+        self._failure: Exception | None = None
+        self._exchange: Exchange | None = None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        """Find the item's variant. It is entered by the first function-scoped fixture, if any."""
+        name = variant_name(item)
+        self._failure = None
+        self._stay = None
+        if name is not None:
+            known = chooser_of(self._config).known_to(item)
+            if name not in known:
+                raise pytest.UsageError(
+                    f"jax_variant of {item.nodeid}: unknown variant {name!r}; "
+                    f"known variants: {', '.join(known)}"
+                )
+            self._stay = Stay(known[name])
+        result = yield
+        if self._failure is not None:
+            raise self._failure
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Iterator[None]:
+        """Set up function-scoped fixtures inside the variant and wider-scoped ones outside."""
+        stay = self._stay
+        if stay is None:
+            return (yield)
+        if fixturedef.scope != "function":
+            with stay.suspended():
+                return (yield)
+        if not stay.entered and self._failure is None:
+            try:
+                self._enter(stay, request.node)
+            except Exception as error:
+                # Raised here, it would leave the fixture half set up for the tests that follow.
+                self._failure = error
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Run the test inside the variant, then compare what it recorded."""
+        __tracebackhide__ = True
+        stay = self._stay
+        if stay is None:
+            return (yield)
+        if not stay.entered:
+            self._enter(stay, item)
+        result = yield
+        self._compare(item, stay.variant.name)
+        return result
+
+    def _enter(self, stay: Stay, item: pytest.Item) -> None:
+        """Enter the variant until the item's own teardown is over.
+
+        A finalizer added before those of the function-scoped fixtures runs after them, and before
+        anything wider-scoped is torn down; pytest runs it after a failure, an exit or an interrupt
+        too.
+        """
+        item.addfinalizer(lambda: self._leave(stay, item))
+        stay.enter()
+
+    def _leave(self, stay: Stay, item: pytest.Item) -> None:
+        if self._stay is stay:
+            self._stay = None
+        changes = stay.leave()
+        if not changes:
+            return
+        stuck = put_back(changes)
+        names = ", ".join(f"{name} from {before!r} to {now!r}" for name, before, now in changes)
+        text = f"{item.nodeid} left jax.config changed: {names}. "
+        text += (
+            f"Could not put back: {', '.join(stuck)} (a context manager that was entered and not "
+            "left?)"
+            if stuck
+            else "It was put back, so that the variants that follow start alike."
+        )
+        item.warn(JaxVariantWarning(text))
+
+    def _compare(self, item: pytest.Item, name: str) -> None:
+        """Compare the records of this run with those of the variants that ran before."""
+        __tracebackhide__ = True
+        choice = chooser_of(self._config).choice_of(item)
+        if choice is None or not choice.compare:
+            return
+        records = item.stash.get(RECORDS, [])
+        if not records:
+            item.warn(
+                JaxVariantWarning(
+                    f"{item.nodeid}: compare=True, but the test recorded nothing to compare; "
+                    "call jax_record(value) in it"
+                )
+            )
+        test = base_nodeid(item.nodeid, name)
+        exchange = self._exchange_of_session()
+        exchange.put(test, name, records)
+        known = chooser_of(self._config).known_to(item)
+        for other in choice.names:
+            theirs = exchange.get(test, other) if other != name else None
+            if theirs is None:
+                continue
+            loose = known[name].other_dtypes != known[other].other_dtypes
+            lines = differences(theirs, records, loose=loose)
+            if lines:
+                raise VariantMismatchError(
+                    f"recorded under {other} and under {name}: " + "\n  ".join(lines)
+                )
+
+    def _exchange_of_session(self) -> Exchange:
+        if self._exchange is None:
+            given = getattr(self._config, "workerinput", {}).get("jaxleaks_records")
+            if given is None:
+                folder = tempfile.TemporaryDirectory(prefix="jaxleaks-")
+                self._config.add_cleanup(folder.cleanup)
+                given = folder.name
+            self._exchange = Exchange(Path(given))
+        return self._exchange
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Note on the report what the verdict over variants needs; plain data travels by xdist."""
+        report = yield
+        name = variant_name(item)
+        if name is not None:
+            known = chooser_of(self._config).known_to(item)
+            note: dict[str, object] = {
+                "test": base_nodeid(item.nodeid, name),
+                "variant": name,
+                "meaning": known[name].meaning,
+                **_raised(call),
+            }
+            report.__dict__["jax_variant"] = note
+        elif runs_plainly(item):
+            report.__dict__["jax_variant"] = {"plain": type(item).__name__}
+        return report
+
+
+def _raised(call: pytest.CallInfo[None]) -> dict[str, Any]:
+    """Describe the exception of a phase in plain data."""
+    if call.excinfo is None:
+        return {"raised": [], "detail": ""}
+    types = [t.__name__ for t in call.excinfo.type.__mro__[:-1]]
+    lines = str(call.excinfo.value).strip().splitlines()
+    return {"raised": types, "detail": lines[0][:200] if lines else ""}
