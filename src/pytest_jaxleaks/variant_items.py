@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-import unittest
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_jaxleaks.item_copies import copier_of
 from pytest_jaxleaks.variant_choice import chooser_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from pytest_jaxleaks.variants import Variant
 
-__all__ = ["base_nodeid", "needs_runner", "variant_name"]
+__all__ = ["base_nodeid", "runs_plainly", "variant_name"]
 
 _NAME = pytest.StashKey[str]()
 _PLAIN = pytest.StashKey[bool]()
@@ -128,7 +126,7 @@ def _per_variant(
     choice = chooser_of(config).choice_of(node)
     if choice is None:
         return [node]
-    copier = _copier(node)
+    copier = copier_of(node)
     if copier is None:
         node.stash[_PLAIN] = True
         return [node]
@@ -142,64 +140,3 @@ def _labelled(item: pytest.Item, variant: Variant) -> pytest.Item:
     if mark is not None:
         item.add_marker(mark)
     return item
-
-
-def _copier(item: pytest.Item) -> Callable[[str], pytest.Item] | None:
-    """Find the way to copy an item for a variant; ``None`` if there is no sound one."""
-    if isinstance(item, pytest.DoctestItem):
-        return lambda variant: _copied_doctest(item, variant)
-    if isinstance(item, pytest.Function) and _is_unittest(item):
-        return lambda variant: _copied_unittest(item, variant)
-    return None
-
-
-def _copied_doctest(item: pytest.DoctestItem, variant: str) -> pytest.Item:
-    """Copy a doctest. Its globals are copied too: the first run clears them."""
-    dtest = copy.copy(item.dtest)
-    dtest.globs = dict(item.dtest.globs)
-    return type(item).from_parent(  # type: ignore[no-any-return]
-        item.parent, name=f"{item.name}[{variant}]", runner=item.runner, dtest=dtest
-    )
-
-
-def _is_unittest(item: pytest.Function) -> bool:
-    """Say whether an item is a ``TestCase`` method whose instance we know how to make."""
-    return (
-        item.cls is not None
-        and issubclass(item.cls, unittest.TestCase)
-        and hasattr(type(item), "_getinstance")
-        and item.originalname == item.name
-    )
-
-
-class _UnittestCopy(pytest.Function):
-    """A ``TestCase`` method under a name of its own, mixed into the type of the item it copies.
-
-    pytest makes the ``TestCase`` by the item's name, which has the variant in it; the method's name
-    is what ``TestCase`` needs, and what ``self.id()`` shows. ``_getinstance`` is private to pytest
-    and has been there since pytest 8.2 (seen up to 9.2); items without it run plainly.
-    """
-
-    @property
-    def originalname(self) -> str:
-        """The method's name."""
-        return self.name.rpartition("[")[0]
-
-    @originalname.setter
-    def originalname(self, _: str) -> None:
-        """Ignore what pytest sets: given an ``originalname``, it would not put the variant into the
-        test id, and given none it takes the item's whole name.
-        """
-
-    def _getinstance(self) -> object:
-        assert isinstance(self.parent, pytest.Class)
-        return self.parent.obj(self.originalname)
-
-
-@functools.cache
-def _copy_type(base: type[pytest.Function]) -> type[pytest.Function]:
-    return type(base.__name__, (_UnittestCopy, base), {})
-
-
-def _copied_unittest(item: pytest.Function, variant: str) -> pytest.Item:
-    return _copy_type(type(item)).from_parent(item.parent, name=f"{item.name}[{variant}]")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pytest_jaxleaks.verdicts import Outcome, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pytest
 
 __all__ = ["VariantReporter", "summary_lines"]
 
