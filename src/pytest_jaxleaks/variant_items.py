@@ -10,7 +10,7 @@ from pytest_jaxleaks.item_copies import copier_of
 from pytest_jaxleaks.variant_choice import chooser_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from pytest_jaxleaks.variants import Variant
 
@@ -41,12 +41,18 @@ def base_nodeid(nodeid: str, variant: str) -> str:
     return nodeid
 
 
-def skip_mark(variant: Variant) -> pytest.MarkDecorator | None:
-    """Make the mark that skips a test whose variant cannot run here."""
+def _marks(variant: Variant, names: Sequence[str]) -> list[pytest.MarkDecorator]:
+    """Make the marks of an item that runs under ``variant``, one of ``names``.
+
+    ``parametrize`` says what the item is; Hypothesis looks for it and would otherwise refuse to run
+    one test method on several instances.
+    """
+    marks = [pytest.mark.parametrize("jax_variant", list(names))]
     reason = variant.unavailable()
-    if reason is None:
-        return None
-    return pytest.mark.skip(reason=f"JAX variant {variant.name!r} cannot run here: {reason}")
+    if reason is not None:
+        text = f"JAX variant {variant.name!r} cannot run here: {reason}"
+        marks.append(pytest.mark.skip(reason=text))
+    return marks
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -62,10 +68,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     if choice is None or _parametrizes_itself(definition):
         return
     known = chooser.known_to(definition)
-    params = []
-    for name in choice.names:
-        mark = skip_mark(known[name])
-        params.append(pytest.param(name, id=name, marks=() if mark is None else mark))
+    params = [
+        pytest.param(name, id=name, marks=_marks(known[name], choice.names))
+        for name in choice.names
+    ]
     if "jax_variant" not in metafunc.fixturenames:
         metafunc.fixturenames.append("jax_variant")
     metafunc.parametrize("jax_variant", params, indirect=True, scope="function")
@@ -131,12 +137,11 @@ def _per_variant(
         node.stash[_PLAIN] = True
         return [node]
     known = chooser_of(config).known_to(node)
-    return [_labelled(copier(name), known[name]) for name in choice.names]
-
-
-def _labelled(item: pytest.Item, variant: Variant) -> pytest.Item:
-    item.stash[_NAME] = variant.name
-    mark = skip_mark(variant)
-    if mark is not None:
-        item.add_marker(mark)
-    return item
+    copies = []
+    for name in choice.names:
+        copied = copier(name)
+        copied.stash[_NAME] = name
+        for mark in _marks(known[name], choice.names):
+            copied.add_marker(mark)
+        copies.append(copied)
+    return copies

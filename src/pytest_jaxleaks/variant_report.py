@@ -38,8 +38,8 @@ class VariantReporter:
             outcomes.pop(name, None)  # a rerun: its last attempt counts
         if report.skipped and not hasattr(report, "wasxfail"):
             outcomes.pop(name, None)
-        elif note["raised"]:
-            outcomes.setdefault(name, Outcome(tuple(note["raised"]), note["detail"]))
+        elif note["raised"] and outcomes.get(name, Outcome()).passed:
+            outcomes[name] = Outcome(tuple(note["raised"]), note["detail"])
         elif report.when == "call":
             outcomes.setdefault(name, Outcome())
 

@@ -122,7 +122,7 @@ BUILT_IN: tuple[Variant, ...] = (
     Variant(
         "jit",
         nullcontext,
-        "a leaked tracer, a Python side effect or value-dependent control flow under jit",
+        "JAX as it is: see what the variants that pass have in common",
     ),
     Variant(
         "nojit",

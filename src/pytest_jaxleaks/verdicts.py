@@ -86,7 +86,7 @@ def judge(outcomes: Mapping[str, Outcome], meanings: Mapping[str, str]) -> Verdi
             "every variant raises something else",
             "the failure itself depends on the mode: start with the one whose message is plainest",
         )
-    return _failure_verdict(failing, passing, meanings)
+    return _failure_verdict(outcomes, failing, passing, meanings)
 
 
 def _leak_verdict(leaking: Sequence[str], failing: Sequence[str], names: Sequence[str]) -> Verdict:
@@ -115,24 +115,51 @@ def _leak_verdict(leaking: Sequence[str], failing: Sequence[str], names: Sequenc
 
 
 def _failure_verdict(
-    failing: Sequence[str], passing: Sequence[str], meanings: Mapping[str, str]
+    outcomes: Mapping[str, Outcome],
+    failing: Sequence[str],
+    passing: Sequence[str],
+    meanings: Mapping[str, str],
 ) -> Verdict:
+    if "jit" in failing and "nojit" in passing:
+        only = "fails only under jit" if failing == ["jit"] else "passes only under nojit"
+        if failing == ["jit"] or passing == ["nojit"]:
+            return Verdict(only, _tracing_meaning(outcomes["jit"]))
+    if len(passing) == 1 and "jit" in failing:
+        name = passing[0]
+        return Verdict(f"passes only under {name}", _PASSES_ONLY.get(name, f"it needs {name}"))
     if len(failing) == 1:
         name = failing[0]
         return Verdict(f"fails only under {name}", meanings.get(name, "see that variant"))
-    if len(passing) == 1:
-        name = passing[0]
-        return Verdict(f"passes only under {name}", _PASSES_ONLY.get(name, f"it needs {name}"))
     return Verdict(
         f"fails under {_and(failing)}, passes under {_and(passing)}",
-        "what the failing modes have in common and the passing ones have not",
+        "look for what the failing modes have in common and the passing ones have not",
     )
 
 
+def _tracing_meaning(outcome: Outcome) -> str:
+    """Say what it means that a test fails while it is traced and passes with JIT off."""
+    if not _CONCRETE_ERRORS.isdisjoint(outcome.raised):
+        return (
+            "the code needs a concrete value of a traced one (Python control flow, a shape, a "
+            "NumPy call); with JIT off every value is concrete"
+        )
+    return (
+        "a leaked tracer, a Python side effect or value-dependent control flow; JIT off also hides "
+        "a carry whose type changes, value-dependent shapes and unhashable static arguments"
+    )
+
+
+#: Type names of the exceptions with which JAX refuses to make a traced value concrete.
+_CONCRETE_ERRORS = frozenset(
+    {
+        "ConcretizationTypeError",
+        "NonConcreteBooleanIndexError",
+        "TracerArrayConversionError",
+        "TracerIntegerConversionError",
+    }
+)
+
 _PASSES_ONLY = {
-    "jit": "the code needs jit and ordinary settings; each other mode changes what it relies on",
-    "nojit": "the code cannot be traced: a leaked tracer, a Python side effect or value-dependent "
-    "control flow under jit",
     "x64": "32 bits are too few: overflow, cancellation or a tolerance made for float64",
 }
 
