@@ -77,9 +77,10 @@ def summary_lines(
     for verdict, tests in found.items():
         lines += [f"{verdict.pattern}: {verdict.meaning}", *tests]
     if outcomes:
+        count = "1 test" if len(outcomes) == 1 else f"{len(outcomes)} tests"
         disagreeing = sum(map(len, found.values()))
         lines.append(
-            f"{len(outcomes)} tests under {', '.join(meanings)}: "
+            f"{count} under {', '.join(meanings)}: "
             + (f"{disagreeing} disagree" if disagreeing else "no disagreement")
         )
     if plain:

@@ -39,18 +39,22 @@ class VariantRunner:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
-        """Find the item's variant. It is entered by the first function-scoped fixture, if any."""
+        """Find the item's variant. It is entered by the first function-scoped fixture, if any.
+
+        What goes wrong is raised at the end: other plugins count on their part of the setup.
+        """
         name = variant_name(item)
         self._failure = None
         self._stay = None
         if name is not None:
             known = chooser_of(self._config).known_to(item)
-            if name not in known:
-                raise pytest.UsageError(
+            if name in known:
+                self._stay = Stay(known[name])
+            else:
+                self._failure = pytest.UsageError(
                     f"jax_variant of {item.nodeid}: unknown variant {name!r}; "
                     f"known variants: {', '.join(known)}"
                 )
-            self._stay = Stay(known[name])
         result = yield
         if self._failure is not None:
             raise self._failure
@@ -98,9 +102,27 @@ class VariantRunner:
         item.addfinalizer(lambda: self._leave(stay, item))
         stay.enter()
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self) -> Iterator[None]:
+        """See to it that the mode is off, even if an interrupt kept the finalizers from running."""
+        try:
+            return (yield)
+        finally:
+            self._drop()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Iterator[None]:
+        """Do the same where an interrupted test is torn down."""
+        try:
+            return (yield)
+        finally:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._stay is not None and self._stay.entered:
+            self._stay.leave()
+
     def _leave(self, stay: Stay, item: pytest.Item) -> None:
-        if self._stay is stay:
-            self._stay = None
         changes = stay.leave()
         if not changes:
             return
@@ -162,11 +184,11 @@ class VariantRunner:
         report = yield
         name = variant_name(item)
         if name is not None:
-            known = chooser_of(self._config).known_to(item)
+            variant = chooser_of(self._config).known_to(item).get(name)
             note: dict[str, object] = {
                 "test": base_nodeid(item.nodeid, name),
                 "variant": name,
-                "meaning": known[name].meaning,
+                "meaning": "" if variant is None else variant.meaning,
                 **_raised(call),
             }
             report.__dict__["jax_variant"] = note
