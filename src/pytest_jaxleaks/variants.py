@@ -127,8 +127,8 @@ BUILT_IN: tuple[Variant, ...] = (
     Variant(
         "nojit",
         _jax_mode("disable_jit"),
-        "the test relies on tracing (a zero-length scan or map, `.lower()`, a count of traces, "
-        "a Python scalar that jit would have made an array)",
+        "the test relies on tracing (a zero-length scan or map, `.lower()`, a side effect that "
+        "happens only while tracing, a scalar that jit would have made an array)",
     ),
     Variant(
         "leaks",
