@@ -5,6 +5,8 @@ import textwrap
 import jax
 import pytest
 
+from pytest_jaxleaks.variant_items import base_nodeid
+
 MODE = """
 import jax
 
@@ -446,12 +448,12 @@ def test_a_self_chosen_variant_has_to_exist(project):
         """
         import pytest
 
-        @pytest.mark.parametrize("jax_variant", ["fast"], indirect=True)
+        @pytest.mark.parametrize("jax_variant", ["fast", ["jit"]], indirect=True)
         def test_own(jax_variant): pass
         """
     )
     result = project.runpytest_inprocess()
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(errors=2)
     result.stdout.fnmatch_lines(["*unknown variant 'fast'; known variants: jit, nojit, *"])
 
 
@@ -498,6 +500,31 @@ def test_a_directory_has_its_own_variants(project):
     result = project.runpytest_inprocess("--continue-on-collection-errors")
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*two/test_it.py::test_it: unknown variant 'highest'*"])
+
+
+def test_the_option_may_name_a_variant_of_any_directory_given(project):
+    """What the option names runs everywhere, wherever the hook is."""
+    for name in ("one", "two"):
+        project.mkpydir(name).joinpath("test_it.py").write_text("def test_it(): pass\n")
+    (project.path / "one" / "conftest.py").write_text(PROJECT_VARIANTS)
+    result = project.runpytest_inprocess("one", "two", "--jax-variants=jit,highest")
+    result.assert_outcomes(passed=4)
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "base"),
+    [
+        ("t.py::test[nojit]", "t.py::test"),
+        ("t.py::test[3-nojit]", "t.py::test[3]"),
+        ("t.py::test[a[0]-nojit]", "t.py::test[a[0]]"),
+        ("t.py::test[3-nojit]@group", "t.py::test[3]@group"),
+        ("t.py::test[nojit]@group", "t.py::test@group"),
+        ("t.py::test[nojit-3]", "t.py::test[nojit-3]"),
+    ],
+)
+def test_base_nodeid_is_the_id_without_the_variant(nodeid, base):
+    """All variants of a test share it, also with the group that xdist appends."""
+    assert base_nodeid(nodeid, "nojit") == base
 
 
 @pytest.mark.parametrize(

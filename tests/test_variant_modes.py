@@ -421,6 +421,7 @@ def test_a_variant_that_cannot_be_left_is_an_error_of_its_test(project):
 
 def test_rerun_of_a_flaky_test_is_in_its_variant(project):
     """pytest-rerunfailures runs an item again: in its mode, and the last attempt counts."""
+    pytest.importorskip("pytest_rerunfailures")
     result = run(
         project,
         """

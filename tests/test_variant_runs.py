@@ -4,6 +4,8 @@ import pytest
 
 INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
 
+needs_pytest_9 = pytest.mark.skipif(pytest.version_tuple < (9,), reason="new in pytest 9")
+
 
 @pytest.fixture
 def project(pytester):
@@ -82,17 +84,6 @@ def test_each_disagreement_is_explained(project):
     result.stdout.no_fnmatch_line("  *::test_agrees (*")
     result.stdout.no_fnmatch_line("  *::test_skips (*")
     result.stdout.no_fnmatch_line("  *::test_both_fail (*")
-
-
-def test_xdist_workers_report_the_same_verdicts(project):
-    """With two workers the variants of a test may run apart; the summary is the same."""
-    project.makepyfile(DISAGREEING)
-    result = project.runpytest_subprocess("--jax-variants=jit,nojit", "-n2")
-    lines = result.outlines
-    for line in VERDICTS:
-        head = line.split(":")[0].strip().removeprefix("*").split("?")[0].split(" (")[0]
-        assert any(head in each for each in lines), line
-    result.stdout.fnmatch_lines(["10 tests under *: 7 disagree"])
 
 
 def test_teardown_errors_count_as_failures(project):
@@ -176,12 +167,23 @@ def test_recorded_results_have_to_agree(project):
     result.stdout.no_fnmatch_line("*variant_runs.py*")
 
 
-def test_records_are_compared_across_xdist_workers(project):
-    """Each variant may run in another worker: the one that ends last sees the difference."""
-    project.makepyfile(COMPARED)
-    result = project.runpytest_subprocess("-n2", "--dist=load", "--maxschedchunk=1")
-    result.assert_outcomes(passed=10, failed=8)
-    result.stdout.fnmatch_lines(["9 tests under *: 8 disagree"])
+def test_xdist_workers_report_and_compare_alike(project):
+    """The variants of a test may run in two workers: verdicts and comparisons are the same.
+
+    Of two variants with different records the one that ends last sees both.
+    """
+    project.makepyfile(test_disagreeing=DISAGREEING, test_compared=COMPARED)
+    result = project.runpytest_subprocess("--jax-variants=jit,nojit", "-n2", "--maxschedchunk=1")
+    outcomes = result.parseoutcomes()
+    assert sum(outcomes[each] for each in ("passed", "failed")) == 36
+    assert outcomes["failed"] >= 16  # more if both of two variants see the other's record
+    result.stdout.fnmatch_lines(["19 tests under *: 15 disagree"])
+    lines = result.outlines
+    for line in VERDICTS[:-1]:
+        start = (
+            line.strip().removeprefix("*").split("?")[0].split(" (")[0].split(":*")[0].rstrip("* ")
+        )
+        assert any(start in each for each in lines), line
 
 
 def test_x64_is_compared_by_kind_of_dtype(project):
@@ -267,7 +269,7 @@ def test_hypothesis_tests_run_per_variant(project):
 
 
 def test_async_tests_and_fixtures_run_in_the_variant(project):
-    """pytest-asyncio and anyio run the loop in the thread that has the mode."""
+    """pytest-asyncio runs the loop in the thread that has the mode."""
     project.makepyfile(
         """
         import asyncio
@@ -297,15 +299,28 @@ def test_async_tests_and_fixtures_run_in_the_variant(project):
         async def test_shared_loop(inner, outer, jax_variant):
             await asyncio.sleep(0)
             assert mode() == jax_variant
+        """
+    )
+    project.runpytest_inprocess("--jax-variants=jit,nojit").assert_outcomes(passed=4)
+
+
+def test_anyio_tests_run_in_the_variant(project):
+    """So does the plugin of anyio."""
+    pytest.importorskip("anyio")
+    project.makepyfile(
+        """
+        import jax, pytest
 
         @pytest.mark.anyio
         @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-        async def test_anyio(jax_variant): assert mode() == jax_variant
+        async def test_anyio(jax_variant):
+            assert jax.config.jax_disable_jit == (jax_variant == "nojit")
         """
     )
-    project.runpytest_inprocess("--jax-variants=jit,nojit").assert_outcomes(passed=6)
+    project.runpytest_inprocess("--jax-variants=jit,nojit").assert_outcomes(passed=2)
 
 
+@needs_pytest_9
 def test_subtests_count_for_their_variant(project):
     """A failed subtest makes its variant disagree."""
     project.makepyfile(
@@ -322,6 +337,7 @@ def test_subtests_count_for_their_variant(project):
     result.stdout.fnmatch_lines(["  *::test_step (jit passed, nojit AssertionError: *)"])
 
 
+@needs_pytest_9
 def test_strict_mode_accepts_variants(project):
     """Marker, ini option and ids pass pytest's strict checks."""
     project.makeini(INI + "strict = true\njax_variants = jit, nojit\n")
@@ -346,3 +362,52 @@ def test_random_order_of_variants_compares_alike(project):
     result = project.runpytest_inprocess()
     result.assert_outcomes(passed=10, failed=8)
     result.stdout.fnmatch_lines(["E *recorded under nojit and under jit: *"])
+
+
+def test_records_that_cannot_be_compared_are_a_warning(project, monkeypatch):
+    """A fault in the comparison itself is shown and fails no test."""
+
+    def broken(*_arguments, **_options):
+        raise RuntimeError("lost")
+
+    monkeypatch.setattr("pytest_jaxleaks.variant_exchange.Exchange.get", broken)
+    project.makepyfile(COMPARED)
+    result = project.runpytest_inprocess("-k", "test_value")
+    result.assert_outcomes(passed=2, deselected=16, warnings=2)
+    result.stdout.fnmatch_lines(
+        ["*test_value?jit?: its records could not be compared:", "*RuntimeError: lost"]
+    )
+
+
+def test_an_exception_that_cannot_be_printed_does_no_harm(project):
+    """The verdict shows its type."""
+    project.makepyfile(
+        """
+        import jax
+
+        class Mute(Exception):
+            def __str__(self): raise ValueError
+
+        def test_step():
+            if jax.config.jax_disable_jit:
+                raise Mute
+        """
+    )
+    result = project.runpytest_inprocess("--jax-variants=jit,nojit", "--tb=native")
+    result.stdout.fnmatch_lines(["  *::test_step (jit passed, nojit Mute)"])
+
+
+def test_leak_errors_of_the_leak_check_are_recognised(project):
+    """TracerLeakError under jit only is the pattern of an escaped value."""
+    project.makepyfile(
+        """
+        import jax
+        from pytest_jaxleaks import TracerLeakError
+
+        def test_step():
+            if not jax.config.jax_disable_jit:
+                raise TracerLeakError("1 leak")
+        """
+    )
+    result = project.runpytest_inprocess("--jax-variants=jit,nojit")
+    result.stdout.fnmatch_lines(["leak only under jit: the traced value escapes; *"])

@@ -79,6 +79,11 @@ def test_no_verdict_on_one_variant():
             "the recorded results differ",
             "return something else",
         ),
+        (
+            dict.fromkeys(["jit", "nojit"], Outcome(("VariantMismatchError", "AssertionError"))),
+            "the recorded results differ",
+            "return something else",
+        ),
         ({"jit": OK, "mine": WRONG}, "fails only under mine", "see that variant"),
     ],
 )

@@ -24,7 +24,8 @@ class Chooser:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._known: dict[Path, dict[str, Variant]] = {}
-        self.by_default = self._read_settings()
+        self._everywhere: dict[str, Variant] = {}
+        self._by_default = self._read_settings()
 
     def _read_settings(self) -> VariantChoice | None:
         """Read the option or else the ini value; a bad one stops the run before it begins."""
@@ -37,19 +38,22 @@ class Chooser:
             return None
         known = self._collect(self._config.hook.pytest_jaxleaks_variants(config=self._config))
         try:
-            return VariantChoice(check_names(split_names(text), known, where))
+            names = check_names(split_names(text), known, where)
         except InvalidArgumentError as error:
             raise pytest.UsageError(str(error)) from None
+        self._everywhere = {name: known[name] for name in names}
+        return VariantChoice(names)
 
     def known_to(self, node: pytest.Item | pytest.Collector) -> dict[str, Variant]:
         """List the variants that ``node`` can name: built in, and added by plugins and conftests.
 
-        A conftest's variants are known in its directory and below, as its fixtures are.
+        A conftest's variants are known in its directory and below, as its fixtures are, unless the
+        option or the ini value names them for the whole run.
         """
         folder = node.path.parent
         if folder not in self._known:
             given = node.ihook.pytest_jaxleaks_variants(config=self._config)
-            self._known[folder] = self._collect(given)
+            self._known[folder] = self._collect(given) | self._everywhere
         return self._known[folder]
 
     def choice_of(self, node: pytest.Item | pytest.Collector) -> VariantChoice | None:
@@ -66,7 +70,7 @@ class Chooser:
         """
         mark = node.get_closest_marker("jax_variants")
         if mark is None:
-            return self.by_default
+            return self._by_default
         where = f"@pytest.mark.jax_variants of {node.nodeid}"
         try:
             return read_mark(mark.args, mark.kwargs, self.known_to(node), where)

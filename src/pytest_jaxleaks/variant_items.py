@@ -25,7 +25,10 @@ def variant_name(item: pytest.Item) -> str | None:
     if _NAME in item.stash:
         return item.stash[_NAME]
     callspec = getattr(item, "callspec", None)
-    return None if callspec is None else callspec.params.get("jax_variant")
+    if callspec is None or "jax_variant" not in callspec.params:
+        return None
+    name = callspec.params["jax_variant"]
+    return name if isinstance(name, str) else repr(name)  # a test may parametrize itself, badly
 
 
 def runs_plainly(item: pytest.Item) -> bool:
@@ -35,9 +38,10 @@ def runs_plainly(item: pytest.Item) -> bool:
 
 def base_nodeid(nodeid: str, variant: str) -> str:
     """Take the variant out of a test id: the name that all variants of a test share."""
-    for ending, rest in ((f"[{variant}]", ""), (f"-{variant}]", "]")):
-        if nodeid.endswith(ending):
-            return nodeid.removesuffix(ending) + rest
+    rest, bracket, group = nodeid.rpartition("]")  # xdist's loadgroup appends "@group"
+    for ending, closing in ((f"[{variant}", ""), (f"-{variant}", bracket)):
+        if rest.endswith(ending):
+            return rest.removesuffix(ending) + closing + group
     return nodeid
 
 

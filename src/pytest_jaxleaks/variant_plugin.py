@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_jaxleaks import variant_items
 from pytest_jaxleaks.variant_choice import chooser_of
+from pytest_jaxleaks.variant_recording import SharedFolder, start_recording
 from pytest_jaxleaks.variant_report import VariantReporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_jaxleaks.variant_records import Record
-
-__all__ = ["RECORDS", "add_options", "configure"]
-
-#: What an item recorded with ``jax_record`` while it ran.
-RECORDS: pytest.StashKey[list[Record]] = pytest.StashKey()
+__all__ = ["add_options", "configure"]
 
 _NAMES = "jit, nojit, leaks, x64, nans, keys and those of pytest_jaxleaks_variants hooks"
 
@@ -59,7 +54,7 @@ def configure(config: pytest.Config) -> None:
     manager.register(variant_items, "jaxleaks-variant-items")
     manager.register(VariantReporter(), "jaxleaks-variant-reporter")
     if manager.has_plugin("xdist"):
-        manager.register(_SharedRecords(config), "jaxleaks-variant-records")
+        manager.register(SharedFolder(config), "jaxleaks-variant-records")
 
 
 class _Fixtures:
@@ -73,29 +68,4 @@ class _Fixtures:
     @pytest.fixture
     def jax_record(self, request: pytest.FixtureRequest) -> Callable[[Any], Any]:
         """Keep a pytree that has to be the same in every variant; returns it."""
-        from pytest_jaxleaks.variant_records import record_of
-
-        records: list[Record] = []
-        request.node.stash[RECORDS] = records
-
-        def record(value: Any) -> Any:
-            records.append(record_of(value))
-            return value
-
-        return record
-
-
-class _SharedRecords:
-    """Gives the workers of pytest-xdist one directory for their records."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._folder: str | None = None
-
-    def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker the directory, made for the first one."""
-        if self._folder is None:
-            folder = tempfile.TemporaryDirectory(prefix="jaxleaks-")
-            self._config.add_cleanup(folder.cleanup)
-            self._folder = folder.name
-        node.workerinput["jaxleaks_records"] = self._folder
+        return start_recording(request.node)

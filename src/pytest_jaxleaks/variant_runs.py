@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_jaxleaks.errors import VariantMismatchError
 from pytest_jaxleaks.jax_modes import Stay, put_back
 from pytest_jaxleaks.variant_choice import chooser_of
-from pytest_jaxleaks.variant_exchange import Exchange
 from pytest_jaxleaks.variant_items import base_nodeid, runs_plainly, variant_name
-from pytest_jaxleaks.variant_plugin import RECORDS
-from pytest_jaxleaks.variant_records import differences
+from pytest_jaxleaks.variant_recording import JaxVariantWarning, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-__all__ = ["JaxVariantWarning", "VariantRunner"]
-
-
-class JaxVariantWarning(pytest.PytestWarning):
-    """Something about a test keeps its variants from telling what they should."""
+__all__ = ["VariantRunner"]
 
 
 class VariantRunner:
@@ -35,7 +26,7 @@ class VariantRunner:
         self._config = config
         self._stay: Stay | None = None
         self._failure: Exception | None = None
-        self._exchange: Exchange | None = None
+        self._recorder = Recorder(config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
@@ -56,8 +47,9 @@ class VariantRunner:
                     f"known variants: {', '.join(known)}"
                 )
         result = yield
-        if self._failure is not None:
-            raise self._failure
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -138,43 +130,14 @@ class VariantRunner:
         item.warn(JaxVariantWarning(text))
 
     def _compare(self, item: pytest.Item, name: str) -> None:
-        """Compare the records of this run with those of the variants that ran before."""
+        """Compare what the test recorded with its other variants, if its marker says so."""
         __tracebackhide__ = True
-        choice = chooser_of(self._config).choice_of(item)
-        if choice is None or not choice.compare:
-            return
-        records = item.stash.get(RECORDS, [])
-        if not records:
-            item.warn(
-                JaxVariantWarning(
-                    f"{item.nodeid}: compare=True, but the test recorded nothing to compare; "
-                    "call jax_record(value) in it"
-                )
-            )
-        test = base_nodeid(item.nodeid, name)
-        exchange = self._exchange_of_session()
-        exchange.put(test, name, records)
-        known = chooser_of(self._config).known_to(item)
-        for other in choice.names:
-            theirs = exchange.get(test, other) if other != name else None
-            if theirs is None:
-                continue
-            loose = known[name].other_dtypes != known[other].other_dtypes
-            lines = differences(theirs, records, loose=loose)
-            if lines:
-                raise VariantMismatchError(
-                    f"recorded under {other} and under {name}: " + "\n  ".join(lines)
-                )
-
-    def _exchange_of_session(self) -> Exchange:
-        if self._exchange is None:
-            given = getattr(self._config, "workerinput", {}).get("jaxleaks_records")
-            if given is None:
-                folder = tempfile.TemporaryDirectory(prefix="jaxleaks-")
-                self._config.add_cleanup(folder.cleanup)
-                given = folder.name
-            self._exchange = Exchange(Path(given))
-        return self._exchange
+        chooser = chooser_of(self._config)
+        choice = chooser.choice_of(item)
+        if choice is not None and choice.compare:
+            test = base_nodeid(item.nodeid, name)
+            others = [other for other in choice.names if other != name]
+            self._recorder.compare(item, test, name, others, chooser.known_to(item))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -201,6 +164,9 @@ def _raised(call: pytest.CallInfo[None]) -> dict[str, Any]:
     """Describe the exception of a phase in plain data."""
     if call.excinfo is None:
         return {"raised": [], "detail": ""}
-    types = [t.__name__ for t in call.excinfo.type.__mro__[:-1]]
-    lines = str(call.excinfo.value).strip().splitlines()
+    try:
+        lines = str(call.excinfo.value).strip().splitlines()
+    except Exception:
+        lines = []  # an exception that cannot be printed has no detail
+    types = [base.__name__ for base in call.excinfo.type.__mro__[:-1]]
     return {"raised": types, "detail": lines[0][:200] if lines else ""}

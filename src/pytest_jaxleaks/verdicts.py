@@ -65,20 +65,21 @@ def judge(outcomes: Mapping[str, Outcome], meanings: Mapping[str, str]) -> Verdi
         meanings: what failing under one variant only tells, by name of variant.
 
     Returns:
-        The verdict, or ``None`` if the variants agree: all passed, or all raised the same type.
+        The verdict, or ``None`` if the variants agree: all passed with equal records, or all raised
+        the same type.
     """
     raised = {outcome.raised[:1] for outcome in outcomes.values()}
-    if len(raised) < 2:
-        return None
-    failing = [name for name, outcome in outcomes.items() if not outcome.passed]
-    passing = [name for name, outcome in outcomes.items() if outcome.passed]
-    leaking = [name for name, outcome in outcomes.items() if outcome.leaked]
-    if any(outcome.raised[:1] == (MISMATCH_ERROR,) for outcome in outcomes.values()):
+    if (MISMATCH_ERROR,) in raised:  # in each of them, if they ended at once in two processes
         return Verdict(
             "the recorded results differ",
             "the runs pass and yet return something else: look at the first difference in the "
             "failing run's message",
         )
+    if len(raised) < 2:
+        return None
+    failing = [name for name, outcome in outcomes.items() if not outcome.passed]
+    passing = [name for name, outcome in outcomes.items() if outcome.passed]
+    leaking = [name for name, outcome in outcomes.items() if outcome.leaked]
     if leaking:
         return _leak_verdict(leaking, failing, list(outcomes))
     if not passing:
