@@ -397,17 +397,53 @@ def test_an_exception_that_cannot_be_printed_does_no_harm(project):
     result.stdout.fnmatch_lines(["  *::test_step (jit passed, nojit Mute)"])
 
 
-def test_leak_errors_of_the_leak_check_are_recognised(project):
-    """TracerLeakError under jit only is the pattern of an escaped value."""
+def test_every_variant_is_checked_for_leaks(project):
+    """With --jax-leaks each item is checked; the verdict tells leaks of jit from those of vmap."""
     project.makepyfile(
         """
+        import unittest
         import jax
-        from pytest_jaxleaks import TracerLeakError
+        import jax.numpy as jnp
+        import pytest
 
-        def test_step():
-            if not jax.config.jax_disable_jit:
-                raise TracerLeakError("1 leak")
+        class Model:
+            def __init__(self): self.cache = []
+            def __call__(self, x):
+                self.cache.append(x)
+                return 2 * x
+
+        def test_jit():
+            model = Model()
+            jax.jit(model)(1.0)
+
+        @pytest.fixture
+        def used():
+            model = Model()
+            jax.jit(model)(1.0)
+            return model
+
+        def test_fixture(used): pass
+
+        class TestUnit(unittest.TestCase):
+            def test_method(self):
+                model = Model()
+                jax.jit(model)(1.0)
+
+        def test_vmap():
+            model = Model()
+            jax.vmap(model)(jnp.ones(3))
+
+        def test_clean(): jax.jit(lambda x: 2 * x)(1.0)
         """
     )
-    result = project.runpytest_inprocess("--jax-variants=jit,nojit")
-    result.stdout.fnmatch_lines(["leak only under jit: the traced value escapes; *"])
+    result = project.runpytest_inprocess("--jax-leaks", "--jax-variants=jit,nojit")
+    result.assert_outcomes(passed=5, failed=4, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "leak only under jit: the traced value escapes; with JIT off it is an ordinary array",
+            "  *::test_jit (jit TracerLeakError: *, nojit passed)",
+            "  *::test_fixture (jit TracerLeakError: *, nojit passed)",
+            "  *::TestUnit::test_method (jit TracerLeakError: *, nojit passed)",
+            "5 tests under jit, nojit: 3 disagree",
+        ]
+    )

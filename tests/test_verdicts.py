@@ -49,6 +49,16 @@ def test_no_verdict_on_one_variant():
             "leak only under jit and x64",
             "it is an ordinary array",
         ),
+        (
+            {"jit": LEAK, "nojit": OK, "leaks": Outcome(("Exception",), "Leaked trace Dynamic...")},
+            "leak only under jit and leaks",
+            "it is an ordinary array",
+        ),
+        (
+            {"jit": OK, "leaks": Outcome(("Exception",), "Leaked trace Dynamic...")},
+            "fails only under leaks",
+            "reports innocent code",
+        ),
         ({"jit": OK, "leaks": WRONG}, "fails only under leaks", "reports innocent code"),
         ({"jit": OK, "x64": WRONG}, "fails only under x64", "32-bit default types"),
         ({"jit": OK, "nans": WRONG}, "fails only under nans", "a NaN is computed"),

@@ -169,4 +169,4 @@ def _raised(call: pytest.CallInfo[None]) -> dict[str, Any]:
     except Exception:
         lines = []  # an exception that cannot be printed has no detail
     types = [base.__name__ for base in call.excinfo.type.__mro__[:-1]]
-    return {"raised": types, "detail": lines[0][:200] if lines else ""}
+    return {"raised": types, "detail": lines[0][:120] if lines else ""}
