@@ -229,7 +229,7 @@ def test_bad_marker_is_a_collection_error(project, arguments, message, test):
     )
     result = project.runpytest_inprocess("--continue-on-collection-errors")
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*UsageError: @pytest.mark.jax_variants of " + message])
+    result.stdout.fnmatch_lines(["UsageError: @pytest.mark.jax_variants of " + message])
 
 
 def test_variant_that_cannot_run_here_is_skipped_with_the_reason(project, monkeypatch):

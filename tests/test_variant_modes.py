@@ -442,3 +442,9 @@ def test_flaky(seen, jax_variant):
     )
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["1 test under jit, nojit: no disagreement"])
+
+
+def test_collecting_without_running_says_nothing(project):
+    """With --setup-plan no test runs, so there is no summary."""
+    result = run(project, "def test_step(): pass", "--setup-plan")
+    result.stdout.no_fnmatch_line("*JAX variants*")

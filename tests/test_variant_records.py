@@ -30,6 +30,10 @@ def compare(one, other, *, loose=False):
         (jnp.ones((0, 2)), jnp.ones((0, 2))),
         (ValueError("a"), ValueError("b")),
         ({"a": [1, "x", None]}, {"a": [1, "x", None]}),
+        (jax.ShapeDtypeStruct((2,), jnp.float32), jax.ShapeDtypeStruct((2,), jnp.float32)),
+        (np.zeros(2, jax.dtypes.float0), np.zeros(2, jax.dtypes.float0)),
+        (np.array(["a", None], dtype=object), np.array(["a", None], dtype=object)),
+        (2**70, 2**70),
     ],
 )
 def test_equal_values_agree(one, other):
@@ -69,6 +73,7 @@ def test_python_scalar_is_the_array_that_jit_returns():
         (jnp.inf, -jnp.inf, "value: inf and -inf; 1 of 1"),
         (ValueError("a"), TypeError("a"), "value: builtins.ValueError and builtins.TypeError"),
         ("x", "y", "value: 'x' and 'y'"),
+        (jax.ShapeDtypeStruct((2,), jnp.float32), jnp.ones(2), "value: jax."),
     ],
 )
 def test_each_difference_is_named(one, other, line):

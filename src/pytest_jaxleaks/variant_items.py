@@ -68,7 +68,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     yield
     definition = metafunc.definition
     chooser = chooser_of(metafunc.config)
-    choice = chooser.choice_of(definition)
+    try:
+        choice = chooser.choice_of(definition)
+    except pytest.UsageError as error:  # shown without pytest's own frames
+        raise pytest.Collector.CollectError(f"UsageError: {error}") from None
     if choice is None or _parametrizes_itself(definition):
         return
     known = chooser.known_to(definition)

@@ -23,7 +23,7 @@ def add_options(parser: pytest.Parser) -> None:
     """Add the option and the ini value. Neither has a default, so that each can be told from
     an empty list.
     """
-    parser.getgroup("jaxleaks").addoption(
+    parser.getgroup("jax-leaks", "JAX tracer leaks").addoption(
         "--jax-variants",
         metavar="LIST",
         default=None,

@@ -87,7 +87,10 @@ def _leaf(path: str, value: object) -> Leaf:
     kind = f"{weak}{aval.dtype}[{','.join(map(str, aval.shape))}]"
     if jax.numpy.issubdtype(aval.dtype, jax.dtypes.prng_key):
         return Leaf(path, kind, np.asarray(jax.random.key_data(value)))  # type: ignore[arg-type]
-    return Leaf(path, kind, np.asarray(value, dtype=aval.dtype))
+    try:
+        return Leaf(path, kind, np.asarray(value, dtype=aval.dtype))
+    except (TypeError, ValueError):
+        return Leaf(path, kind, _type_name(value))  # it has a shape but no data: ShapeDtypeStruct
 
 
 def _type_name(value: object) -> str:
@@ -129,11 +132,10 @@ def _leaf_difference(one: Leaf, other: Leaf, *, loose: bool) -> str | None:
     kinds = [_width_free(leaf.kind) if loose else leaf.kind for leaf in (one, other)]
     if kinds[0] != kinds[1]:
         return f"{one.kind} and {other.kind}"
-    if isinstance(one.value, str) or isinstance(other.value, str):
-        if one.value == other.value:
-            return None
-        return f"{one.value} and {other.value}"
-    return _array_difference(one.value, other.value)
+    if not isinstance(one.value, str) and not isinstance(other.value, str):
+        return _array_difference(one.value, other.value)
+    same = isinstance(one.value, str) and isinstance(other.value, str) and one.value == other.value
+    return None if same else f"{one.value} and {other.value}"
 
 
 def _width_free(kind: str) -> str:
@@ -156,9 +158,10 @@ def _array_difference(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) ->
         return None
     where = tuple(int(i) for i in np.argwhere(unequal)[0])
     at = f" at {list(where)}" if where else ""
+    by = f" by more than {tolerance:.2g} of the largest" if tolerance else ""
     return (
         f"{one[where]} and {other[where]}{at}; {np.count_nonzero(unequal)} of {unequal.size} "
-        f"elements differ by more than {tolerance:.2g} of the largest"
+        f"elements differ{by}"
     )
 
 

@@ -68,7 +68,8 @@ def summary_lines(
         The lines: each pattern with its meaning and the tests that show it, then the counts.
     """
     found: dict[Verdict, list[str]] = {}
-    for test, each in outcomes.items():
+    ran = {test: each for test, each in outcomes.items() if each}
+    for test, each in ran.items():
         verdict = judge(each, meanings)
         if verdict is not None:
             how = ", ".join(f"{name} {outcome.text}" for name, outcome in each.items())
@@ -76,8 +77,8 @@ def summary_lines(
     lines = []
     for verdict, tests in found.items():
         lines += [f"{verdict.pattern}: {verdict.meaning}", *tests]
-    if outcomes:
-        count = "1 test" if len(outcomes) == 1 else f"{len(outcomes)} tests"
+    if ran:
+        count = "1 test" if len(ran) == 1 else f"{len(ran)} tests"
         disagreeing = sum(map(len, found.values()))
         lines.append(
             f"{count} under {', '.join(meanings)}: "

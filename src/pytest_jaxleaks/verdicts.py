@@ -115,8 +115,8 @@ def _leak_verdict(leaking: Sequence[str], failing: Sequence[str], names: Sequenc
     if "nojit" in leaking and "jit" in names and "jit" not in leaking:
         return Verdict(
             pattern,
-            "a vmap or grad tracer escapes that jit's cached trace hides: the function was traced "
-            "before the test ran, or its leak is healed inside jit",
+            "a vmap or grad tracer escapes where the Python code runs; under jit it did not run, "
+            "since the function had been traced before",
         )
     return Verdict(pattern, "the traced value escapes in that mode only")
 
