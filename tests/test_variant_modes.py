@@ -176,6 +176,21 @@ def test_after(jax_variant): assert mode() == jax_variant
     ).assert_outcomes(passed=4)
 
 
+def test_threads_run_jax_as_it_is(project):
+    """JAX's modes belong to a thread: one that the test starts is outside of the variant."""
+    run(
+        project,
+        """
+from concurrent.futures import ThreadPoolExecutor
+
+def test_thread(jax_variant):
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(mode).result() == "jit"
+    assert mode() == jax_variant
+""",
+    ).assert_outcomes(passed=2)
+
+
 @pytest.mark.parametrize(
     ("body", "outcomes"),
     [
@@ -347,6 +362,17 @@ def test_after(nans): assert jax.config.jax_debug_nans
     )
     result.assert_outcomes(passed=4)
     result.stdout.no_fnmatch_line("*left jax.config changed*")
+
+
+def test_the_warning_can_be_silenced(project):
+    """Its public name works in a filter."""
+    result = run(
+        project,
+        "def test_changes(): jax.config.update('jax_debug_nans', True)",
+        "-W",
+        "ignore::pytest_jaxleaks.JaxVariantWarning",
+    )
+    result.assert_outcomes(passed=2, warnings=0)
 
 
 def test_warnings_as_errors_do_not_break_the_run(project):

@@ -1,12 +1,15 @@
 """Named variants and lists of their names (``variants.py``, ``variant_marks.py``)."""
 
+import doctest
+import subprocess
+import sys
 from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from pytest_jaxleaks import InvalidArgumentError, Variant
+from pytest_jaxleaks import InvalidArgumentError, Variant, variants
 from pytest_jaxleaks.variant_marks import VariantChoice, read_mark
 from pytest_jaxleaks.variants import BUILT_IN, as_variants, check_names, split_names
 
@@ -147,3 +150,15 @@ def test_mark_refuses_bad_arguments(args, kwargs, message):
     """The message starts with what the marker is called."""
     with pytest.raises(InvalidArgumentError, match=f"^the mark: {message}"):
         read_mark(args, kwargs, KNOWN, "the mark")
+
+
+def test_the_example_of_variant_runs():
+    """The docstring's example does what it shows."""
+    assert doctest.testmod(variants).attempted > 0
+    assert doctest.testmod(variants).failed == 0
+
+
+def test_describing_a_variant_does_not_import_jax():
+    """A conftest may make its variants without paying for JAX."""
+    code = "import sys; from pytest_jaxleaks import Variant; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

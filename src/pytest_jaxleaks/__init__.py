@@ -16,12 +16,14 @@ if TYPE_CHECKING:
         VariantMismatchError,
     )
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.variant_recording import JaxVariantWarning
     from pytest_jaxleaks.variants import Variant
     from pytest_jaxleaks.watching import no_tracer_leaks
 
 __all__ = [
     "InvalidArgumentError",
     "JaxLeaksError",
+    "JaxVariantWarning",
     "Leak",
     "TracerLeakError",
     "Variant",
@@ -32,6 +34,7 @@ __all__ = [
 _HOMES = {
     "InvalidArgumentError": "errors",
     "JaxLeaksError": "errors",
+    "JaxVariantWarning": "variant_recording",
     "Leak": "leaks",
     "TracerLeakError": "errors",
     "Variant": "variants",
