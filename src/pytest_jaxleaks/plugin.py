@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_jaxleaks import checking, report
+from pytest_jaxleaks import checking, hookspecs, report, variant_plugin
 
 if TYPE_CHECKING:
     import pytest
 
 # Rooms on pytest's side, in the order in which they add options and configure themselves.
-_ROOMS = (checking, report)
+_ROOMS = (checking, report, variant_plugin)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hooks that projects may implement."""
+    pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
