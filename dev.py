@@ -77,7 +77,7 @@ def find_interpreter(wanted: str | None) -> Interpreter:
         series = _numbers(wanted.replace("python", "", 1))
     else:
         raise DevError(f"--python: expected a path, python3.11 or 3.11, but got {wanted!r}.")
-    tried = {}
+    tried: dict[str, Interpreter | None] = {}
     for command in _commands(wanted, series):
         found = tried[command] = tried.get(command) or ask(command)
         if found and _fits(found, series):
