@@ -164,41 +164,54 @@ def _numbers(version: str) -> tuple[int, ...]:
 # -- environments -------------------------------------------------------------------------------
 
 
-def make_environment(
-    extra: str, interpreter: Interpreter, jax: str | None, *, fresh: bool = False
-) -> Path:
-    """Return the Python of an environment in which this project and one extra are installed.
+class Environment(NamedTuple):
+    """A virtual environment with this project and one of its extras, made or still to be made."""
 
-    Args:
-        extra: the extra of ``pyproject.toml``.
-        interpreter: the Python to make it with.
-        jax: a version of JAX, or None for what pip picks.
-        fresh: make it anew in any case.
+    extra: str
+    interpreter: Interpreter
+    jax: str | None
 
-    Raises:
-        DevError: pip or venv fails.
-    """
-    folder = ENVIRONMENTS / f"{extra}-py{interpreter.series}-jax{jax or '-newest'}"
-    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    stamp = folder / "made-from"
-    recipe = _recipe(extra, interpreter, jax)
-    if not fresh and stamp.is_file() and stamp.read_text() == recipe:
-        return python
-    say(f"making {folder.relative_to(ROOT)} (the first time this takes some minutes)")
-    started = time.monotonic()
-    if folder.exists():
-        shutil.rmtree(folder)
-    _do([interpreter.path, "-m", "venv", str(folder)])
-    requirements = ["-e", f".[{extra}]", *([f"jax=={jax}"] if jax else [])]
-    _do([str(python), "-m", "pip", "install", "-qq", "--progress-bar=off", *requirements])
-    stamp.write_text(recipe)
-    say(f"made in {time.monotonic() - started:.0f} s")
-    return python
+    @property
+    def folder(self) -> Path:
+        """Return where it is."""
+        return ENVIRONMENTS / f"{self.extra}-py{self.interpreter.series}-jax{self.jax or '-newest'}"
 
+    @property
+    def python(self) -> Path:
+        """Return its interpreter."""
+        return self.folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
-def _recipe(extra: str, interpreter: Interpreter, jax: str | None) -> str:
-    project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
-    return json.dumps([str(ROOT), project, extra, interpreter.version, interpreter.home, jax])
+    @property
+    def stamp(self) -> Path:
+        """Return the file that is written last, and says what it was made from."""
+        return self.folder / "made-from"
+
+    def recipe(self) -> str:
+        """Return what it has to be made from."""
+        project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+        made_by = [self.interpreter.version, self.interpreter.home]
+        return json.dumps([str(ROOT), project, self.extra, self.jax, *made_by])
+
+    def is_ready(self) -> bool:
+        """Tell whether it is there, complete and of today's ``pyproject.toml``."""
+        return self.stamp.is_file() and self.stamp.read_text() == self.recipe()
+
+    def make(self) -> None:
+        """Make it anew.
+
+        Raises:
+            DevError: pip or venv fails.
+        """
+        say(f"making {self.folder.relative_to(ROOT)} (this takes a minute or more)")
+        started = time.monotonic()
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+        _do([self.interpreter.path, "-m", "venv", str(self.folder)])
+        requirements = ["-e", f".[{self.extra}]", *([f"jax=={self.jax}"] if self.jax else [])]
+        pip = [str(self.python), "-m", "pip", "install", "-qq", "--progress-bar=off"]
+        _do([*pip, *requirements])
+        self.stamp.write_text(self.recipe())
+        say(f"made in {time.monotonic() - started:.0f} s")
 
 
 def _do(command: Sequence[str]) -> None:
@@ -294,8 +307,17 @@ def lint(options: argparse.Namespace) -> int:
 
 
 def _prepare(extra: str, options: argparse.Namespace) -> Path:
+    """Return the Python of an environment with an extra, made now if there is none."""
     interpreter = find_interpreter(options.python)
-    return make_environment(extra, interpreter, options.jax, fresh=options.fresh)
+    # What is made for the linters has all that the tests need.
+    extras = (extra, "dev") if extra == "test" else (extra,)
+    choices = [Environment(name, interpreter, options.jax) for name in extras]
+    if not options.fresh:
+        for choice in choices:
+            if choice.is_ready():
+                return choice.python
+    choices[0].make()
+    return choices[0].python
 
 
 def say(text: str) -> None:

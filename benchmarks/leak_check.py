@@ -93,7 +93,8 @@ def measure(name: str, modes: list[str], repeats: int, limit: float) -> dict[str
         folder.mkdir()
         (folder / "record_times.py").write_text(CONFTEST, encoding="utf-8")
         arguments = SUITES[name].lay(folder)
-        run(arguments, modes[0], folder, limit)  # writes byte code, fills the disk's cache
+        # Write byte code and fill the disk's cache before anything counts.
+        run([*arguments, "--collect-only"], modes[0], folder, limit)
         for turn in range(repeats):
             # Every other turn goes backwards: none always runs after the same one.
             for mode in modes if turn % 2 == 0 else modes[::-1]:

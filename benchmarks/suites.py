@@ -49,7 +49,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-SOLVERS = ["Euler", "Heun", "Tsit5", "Dopri5", "Bosh3", "Midpoint"]
+SOLVERS = ["Euler", "Heun", "Tsit5", "Dopri5"]
 
 
 def solve(rate, y0, solver):
@@ -154,7 +154,7 @@ _DISTRAX = "distrax._src.distributions"
 SUITES = {
     "trivial-300": Suite("300 trivial jitted tests", _generated(TRIVIAL.format(count=300))),
     "trivial-3000": Suite("3,000 trivial jitted tests", _generated(TRIVIAL.format(count=3000))),
-    "diffrax": Suite("18 diffrax solves and gradients", _generated(DIFFRAX)),
+    "diffrax": Suite("12 diffrax solves and gradients", _generated(DIFFRAX)),
     "distrax": Suite(
         "distrax's own tests of 3 files",
         _installed(
