@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_jaxleaks.links import module_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 __all__ = [
     "Place",
@@ -240,14 +240,22 @@ def _plain(function: str) -> str:
     return function.replace("<locals>.", "")
 
 
-def _caller(frames: Iterable[tuple[int, Place]]) -> Place | None:
-    """Return the innermost user frame outside the transformation's own frames."""
-    before: int | None = None
-    for index, place in frames:
-        if before is not None and index > before + 1:
-            return place
-        before = index
-    return None
+def _caller(frames: Sequence[tuple[int, Place]]) -> Place | None:
+    """Return the innermost user frame outside the transformation's own frames.
+
+    A wrapper in an installed package (``eqx.filter_grad``) calls the transformation on behalf of
+    somebody: where there is a frame that is not installed, that one is meant.
+    """
+    indices = [index for index, _ in frames]
+    gap = next((i for i in range(1, len(frames)) if indices[i] > indices[i - 1] + 1), None)
+    if gap is None:
+        return None
+    outside = [place for _, place in frames[gap:]]
+    return next((place for place in outside if not _is_installed(place.path)), outside[0])
+
+
+def _is_installed(path: str) -> bool:
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(path).parts)
 
 
 def _folder(name: str) -> str | None:

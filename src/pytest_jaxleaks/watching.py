@@ -43,30 +43,30 @@ class Watch:
     """Looks for leaks again and again, and reports each leaked value once.
 
     Args:
-        census: the census of a watch that runs already; by default one of its own.
+        outer: the watch that runs already and whose census is shared; by default there is none.
     """
 
-    def __init__(self, census: Census | None = None) -> None:
-        self._shares = census is not None
-        self._census = census or Census()
+    def __init__(self, outer: Watch | None = None) -> None:
+        self._outer = outer
+        self._census: Census = Census() if outer is None else outer._census
         self._reported: dict[int, weakref.ref[Any]] = {}
         self._known_traces: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def start(self) -> None:
         """Count what exists now as old."""
-        if not self._shares:
+        if self._outer is None:
             self._census.start()
             _running.append(self)
 
     def stop(self) -> None:
         """Leave the garbage collector as it was found."""
-        if not self._shares:
+        if self._outer is None:
             _running.remove(self)
             self._census.stop()
 
     def nested(self) -> Watch:
         """Return a watch for a block within what this one watches."""
-        return Watch(self._census)
+        return Watch(self)
 
     def know_running(self) -> None:
         """Do not report what belongs to a trace of which a tracer is alive now."""
@@ -84,8 +84,9 @@ class Watch:
         found = None
         if young is not None:
             found = self._search(young, surroundings(), code)
+            self._leave_old_ones_to_the_past(young)
             del young
-        if not self._shares:
+        if self._outer is None:
             self._census.settle(now=found is not None)
         return found or Sighting()
 
@@ -97,6 +98,14 @@ class Watch:
         for holding in fresh:
             self.know(holding.tracer)
         return Sighting(tuple(leaks_from(fresh, code)), len(search.kept_by_machinery))
+
+    def _leave_old_ones_to_the_past(self, young: list[Any]) -> None:
+        """Let the outer watch know the tracers that were old until the search thawed the heap."""
+        if self._outer is not None:
+            ids = set(map(id, young))
+            for tracer in self._census.living():
+                if id(tracer) not in ids:
+                    self._outer.know(tracer)
 
     def know(self, tracer: Any) -> None:
         """Do not report ``tracer`` from now on."""
