@@ -9,15 +9,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_jaxleaks.errors import InvalidArgumentError, JaxLeaksError, TracerLeakError
+    from pytest_jaxleaks.errors import (
+        InvalidArgumentError,
+        JaxLeaksError,
+        PytreeCheckError,
+        TracerLeakError,
+    )
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.pytree_findings import PytreeFinding
+    from pytest_jaxleaks.pytree_report import PytreeReport
+    from pytest_jaxleaks.pytrees import check_pytree
     from pytest_jaxleaks.watching import no_tracer_leaks
 
 __all__ = [
     "InvalidArgumentError",
     "JaxLeaksError",
     "Leak",
+    "PytreeCheckError",
+    "PytreeFinding",
+    "PytreeReport",
     "TracerLeakError",
+    "check_pytree",
     "no_tracer_leaks",
 ]
 
@@ -25,7 +37,11 @@ _HOMES = {
     "InvalidArgumentError": "errors",
     "JaxLeaksError": "errors",
     "Leak": "leaks",
+    "PytreeCheckError": "errors",
+    "PytreeFinding": "pytree_findings",
+    "PytreeReport": "pytree_report",
     "TracerLeakError": "errors",
+    "check_pytree": "pytrees",
     "no_tracer_leaks": "watching",
 }
 

@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.pytree_findings import PytreeFinding
 
-__all__ = ["InvalidArgumentError", "JaxLeaksError", "TracerLeakError"]
+__all__ = ["InvalidArgumentError", "JaxLeaksError", "PytreeCheckError", "TracerLeakError"]
 
 
 class JaxLeaksError(Exception):
@@ -35,3 +36,18 @@ class TracerLeakError(JaxLeaksError):
     def __init__(self, message: str, leaks: Sequence[Leak] = ()) -> None:
         super().__init__(message)
         self.leaks = tuple(leaks)
+
+
+class PytreeCheckError(JaxLeaksError, AssertionError):
+    """An object breaks the pytree contract.
+
+    Attributes:
+        findings: one per cause, in the order in which the message shows them; ``kind`` tells the
+            broken ones from mere limits.
+    """
+
+    findings: tuple[PytreeFinding, ...]
+
+    def __init__(self, message: str, findings: Sequence[PytreeFinding] = ()) -> None:
+        super().__init__(message)
+        self.findings = tuple(findings)

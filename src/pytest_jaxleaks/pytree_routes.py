@@ -1,0 +1,298 @@
+"""Send the object through transformations, and use it when it comes out again."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+
+from pytest_jaxleaks import pytree_hints as hints
+from pytest_jaxleaks.hidden_values import tracer_symptoms
+from pytest_jaxleaks.pytree_causes import cause_of
+from pytest_jaxleaks.pytree_contract import difference_symptom
+from pytest_jaxleaks.pytree_findings import Cause, Symptom
+from pytest_jaxleaks.pytree_subject import first_line, same_value, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_jaxleaks.pytree_subject import Subject
+
+__all__ = ["RARE_ROUTES", "ROUTES", "run_rare_route", "run_route"]
+
+_DEEPER = frozenset({"round-trip", "nothing-hides", "placeholders", "treedef", "key-paths"})
+
+
+class RouteFailedError(Exception):
+    """A route gave a result that cannot be right; the message says what is wrong."""
+
+
+def _jit(subject: Subject) -> Any:
+    return jax.jit(lambda obj: obj)(subject.dynamic)
+
+
+def _jit_construction(subject: Subject) -> Any:
+    def build(values: list[Any]) -> Any:
+        return _dynamic_part(subject, subject.rebuilt_with(values))
+
+    return jax.jit(build)(subject.data_leaves())
+
+
+def _dynamic_part(subject: Subject, obj: Any) -> Any:
+    if all(subject.data):
+        return obj
+    leaves = jax.tree.leaves(obj)
+    kept = [leaf if data else None for leaf, data in zip(leaves, subject.data, strict=True)]
+    return jax.tree.unflatten(subject.treedef, kept)
+
+
+def _batched(subject: Subject) -> Any:
+    dynamic = subject.dynamic
+    return jax.vmap(lambda _: dynamic)(jnp.arange(2))
+
+
+def _first_of(batch: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[0], batch)
+
+
+def _vmap(subject: Subject) -> Any:
+    return _first_of(jax.vmap(lambda obj: obj)(_batched(subject)))
+
+
+def _grad(subject: Subject) -> None:
+    """Differentiate with respect to the inexact leaves: the gradient must look like the object."""
+    values = [jnp.asarray(value) for value in subject.data_leaves()]
+    inexact = [jnp.issubdtype(value.dtype, jnp.inexact) for value in values]
+    if not any(inexact):
+        return
+    if all(inexact):
+        gradient = jax.grad(lambda obj: _energy(jax.tree.leaves(obj)))(subject.dynamic)
+        got = jax.tree.leaves(gradient)
+    else:
+        got = _mixed_gradient(subject, values, inexact)
+    chosen = [value for value, take in zip(values, inexact, strict=True) if take]
+    if [leaf.shape for leaf in got] != [value.shape for value in chosen]:
+        raise RouteFailedError("the gradient has other leaves than the object")
+    expected = [jnp.conj(2 * value) for value in chosen]
+    if not all(np.allclose(e, g, equal_nan=True) for e, g in zip(expected, got, strict=True)):
+        raise RouteFailedError("the gradient with respect to its leaves is wrong")
+
+
+def _mixed_gradient(subject: Subject, values: list[Any], inexact: list[bool]) -> list[Any]:
+    def energy(chosen: list[Any]) -> Any:
+        remaining = iter(chosen)
+        filled = [
+            next(remaining) if take else value for value, take in zip(values, inexact, strict=True)
+        ]
+        leaves = jax.tree.leaves(subject.rebuilt_with(filled))
+        data = [leaf for leaf, used in zip(leaves, subject.data, strict=True) if used]
+        return _energy([leaf for leaf, take in zip(data, inexact, strict=True) if take])
+
+    chosen = [value for value, take in zip(values, inexact, strict=True) if take]
+    return list(jax.grad(energy)(chosen))
+
+
+def _energy(leaves: list[Any]) -> Any:
+    """The sum of squared absolute values, whose gradient is twice the conjugate leaf."""
+    return sum(jnp.sum(jnp.real(leaf * jnp.conj(leaf))) for leaf in leaves)
+
+
+def _eval_shape(subject: Subject) -> None:
+    dynamic = subject.dynamic
+    found = jax.eval_shape(lambda obj: obj, dynamic)
+    if type(found) is not type(dynamic):
+        raise RouteFailedError(f"the result is of type {type_name(found)}")
+    # A node that drops placeholders when it is flattened again is the placeholders' business.
+    leaves = jax.tree.leaves(found)
+    expected = [jnp.shape(leaf) for leaf in jax.tree.leaves(dynamic)]
+    if len(leaves) == len(expected) and [leaf.shape for leaf in leaves] != expected:
+        raise RouteFailedError("the result has other shapes than the object")
+
+
+def _scan(subject: Subject) -> Any:
+    return jax.lax.scan(lambda carry, _: (carry, None), _as_arrays(subject), None, length=2)[0]
+
+
+def _cond(subject: Subject) -> Any:
+    def copied(obj: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf, obj)
+
+    return jax.lax.cond(jnp.asarray(True), lambda obj: obj, copied, _as_arrays(subject))
+
+
+def _as_arrays(subject: Subject) -> Any:
+    return jax.tree.map(jnp.asarray, subject.dynamic)
+
+
+def _map(subject: Subject) -> Any:
+    return _first_of(jax.lax.map(lambda obj: obj, _batched(subject)))
+
+
+def _device(subject: Subject) -> Any:
+    return jax.device_put(jax.device_get(subject.dynamic))
+
+
+def _donation(subject: Subject) -> Any:
+    copied = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), subject.dynamic)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*donated.*")
+        return jax.jit(lambda obj: jax.tree.map(lambda leaf: leaf, obj), donate_argnums=0)(copied)
+
+
+ROUTES: dict[str, Callable[[Subject], Any]] = {
+    "jit": _jit,
+    "jit construction": _jit_construction,
+    "vmap": _vmap,
+    "grad": _grad,
+    "eval_shape": _eval_shape,
+    "scan": _scan,
+    "cond": _cond,
+    "map": _map,
+    "device": _device,
+    "donation": _donation,
+}
+"""Each takes the subject and returns what came out (None where only its success counts)."""
+
+
+def run_route(name: str, subject: Subject, probe: Any, expected: Any) -> Iterator[Symptom]:
+    """Send the object through one transformation and compare it, and what ``probe`` says of it.
+
+    Args:
+        name: a key of ``ROUTES``.
+        subject: the object.
+        probe: a function of the object that uses it, or None.
+        expected: what ``probe`` returned for the object itself.
+    """
+    try:
+        found = ROUTES[name](subject)
+        if found is None:
+            return
+        found = subject.restored(found)
+        yield from tracer_symptoms(found, f"through {name}")
+        yield from _compared(name, subject, found)
+        if probe is not None:
+            _compare_probe(expected, probe(found))
+    except RouteFailedError as error:
+        cause = Cause(f"route:{error}", f"{type_name(subject.obj)} through {name}: {error}")
+        yield Symptom("through", f"through {name}: {error}", cause, implied_by=_DEEPER)
+    except Exception as error:
+        cause = cause_of(error, f"{name} of {type_name(subject.obj)}", hints.skip_init(subject.obj))
+        text = f"through {name}: {first_line(error)}"
+        yield Symptom("through", text, cause, implied_by=_DEEPER)
+    if name == "vmap" and probe is not None:
+        yield from _used_under_vmap(subject, probe, expected)
+
+
+def _compared(name: str, subject: Subject, found: Any) -> Iterator[Symptom]:
+    if type(found) is not type(subject.obj):
+        raise RouteFailedError(f"comes back as {type_name(found)}")
+    leaves, treedef = jax.tree.flatten(found)
+    yield from difference_symptom(subject.treedef, treedef, f"through {name}", subject.obj)
+    if len(leaves) == len(subject.leaves) and not all(map(same_value, subject.leaves, leaves)):
+        raise RouteFailedError("comes back with other leaves")
+
+
+def _used_under_vmap(subject: Subject, probe: Any, expected: Any) -> Iterator[Symptom]:
+    def use(obj: Any) -> Any:
+        return probe(subject.restored(obj))
+
+    try:
+        found = jax.vmap(use)(_batched(subject))
+        _compare_probe(expected, _first_of(found))
+    except RouteFailedError as error:
+        cause = Cause(f"vmap:{error}", f"used under vmap, {type_name(subject.obj)} differs: {error}")
+        yield Symptom("through", f"used under vmap: {error}", cause, implied_by=_DEEPER)
+    except Exception as error:
+        cause = cause_of(error, f"use of {type_name(subject.obj)} under vmap")
+        text = f"used under vmap: {first_line(error)}"
+        concrete = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))
+        yield Symptom("through", text, cause, not concrete, implied_by=_DEEPER)
+
+
+def _compare_probe(expected: Any, found: Any) -> None:
+    wanted, got = jax.tree.leaves(expected), jax.tree.leaves(found)
+    if len(wanted) != len(got):
+        raise RouteFailedError("the probe gives a result of another structure")
+    for before, after in zip(wanted, got, strict=True):
+        if not _close(before, after):
+            raise RouteFailedError("the probe gives another result than on the original")
+
+
+def _close(expected: Any, found: Any) -> bool:
+    """Compare within half of the digits of the dtype: transformations may reorder sums.
+
+    The tolerance is the square root of the dtype's machine epsilon, relative to the largest finite
+    entry of the expected array (3.5e-4 for float32).
+    """
+    if not isinstance(expected, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
+        return type(expected) is type(found)
+    if same_value(expected, found):
+        return True
+    one, other = jnp.asarray(expected), jnp.asarray(found)
+    if one.shape != other.shape or not jnp.issubdtype(one.dtype, jnp.inexact):
+        return False
+    if one.dtype != other.dtype:
+        return False
+    wide = np.complex128 if jnp.issubdtype(one.dtype, jnp.complexfloating) else np.float64
+    left, right = np.asarray(one).astype(wide), np.asarray(other).astype(wide)
+    tolerance = float(jnp.finfo(one.dtype).eps) ** 0.5
+    finite = np.abs(left[np.isfinite(left)])
+    scale = float(finite.max()) if finite.size else 1.0
+    return bool(np.allclose(left, right, rtol=tolerance, atol=tolerance * scale, equal_nan=True))
+
+
+def _floating(subject: Subject) -> Any:
+    """The object with floating leaves only: a Jacobian exists for nothing else."""
+
+    def converted(leaf: Any) -> Any:
+        array = jnp.asarray(leaf)
+        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+            return jnp.zeros(array.shape)
+        return array if jnp.issubdtype(array.dtype, jnp.floating) else jnp.ones(array.shape)
+
+    return jax.tree.map(converted, subject.dynamic)
+
+
+def _sum(obj: Any) -> Any:
+    return sum((jnp.sum(leaf) for leaf in jax.tree.leaves(obj)), jnp.zeros(()))
+
+
+def _lower(subject: Subject) -> None:
+    lowered = jax.jit(lambda obj: obj).lower(subject.dynamic)
+    _ = lowered.args_info, lowered.out_info
+    lowered.compile()(subject.dynamic)
+
+
+def _export(subject: Subject) -> None:
+    exported = jax.export.export(jax.jit(_sum))(subject.dynamic)
+    exported.call(subject.dynamic)
+
+
+RARE_ROUTES: dict[str, Callable[[Subject], Any]] = {
+    "jacfwd": lambda subject: jax.jacfwd(_sum)(_floating(subject)),
+    "jacrev": lambda subject: jax.jacrev(_sum)(_floating(subject)),
+    "hessian": lambda subject: jax.hessian(_sum)(_floating(subject)),
+    "lower": _lower,
+    "export": _export,
+}
+"""Transformations that put unusual placeholders into the object. What fails here is a limit."""
+
+
+def run_rare_route(name: str, subject: Subject, demanded: bool) -> Iterator[Symptom]:
+    """Send the object through one of the rarer transformations.
+
+    Args:
+        name: a key of ``RARE_ROUTES``.
+        subject: the object.
+        demanded: the caller asked for it, so that a failure is breakage and no limit.
+    """
+    try:
+        RARE_ROUTES[name](subject)
+    except Exception as error:
+        cause = cause_of(error, f"{name} of {type_name(subject.obj)}")
+        deeper = _DEEPER | {"leaves by type"}
+        yield Symptom("through", f"{name}: {first_line(error)}", cause, demanded, deeper)

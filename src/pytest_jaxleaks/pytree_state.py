@@ -1,0 +1,161 @@
+"""What an object loses in a round trip: attributes that unflatten forgets or gives other values."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import types
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from pytest_jaxleaks import pytree_hints as hints
+from pytest_jaxleaks.links import attributes, key_text
+from pytest_jaxleaks.pytree_causes import describe
+from pytest_jaxleaks.pytree_findings import Cause, Symptom
+from pytest_jaxleaks.pytree_subject import same_value, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_jaxleaks.pytree_subject import Subject
+
+__all__ = ["lost_state_symptoms"]
+
+_MISSING = object()
+_SCALARS = (bool, int, float, complex, str, bytes, type(None))
+_OPAQUE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, types.ModuleType)
+
+
+class _Lost(NamedTuple):
+    """One attribute or item that a round trip changes."""
+
+    owner: Any
+    name: str
+    before: Any
+    after: Any
+
+
+def lost_state_symptoms(subject: Subject, twin: Any) -> Iterator[Symptom]:
+    """Compare the attributes of the object with those of one that is rebuilt from its leaves.
+
+    Args:
+        subject: the object.
+        twin: an object that the constructor built from the same arguments, or None. What it lacks
+            as well is a cache that fills on use, and may be lost.
+    """
+    values = subject.fresh_values()
+    try:
+        rebuilt = subject.rebuilt_with(values)
+    except Exception:  # the round trip reports it
+        return
+    if type(rebuilt) is not type(subject.obj):
+        return
+    pairs = zip(subject.data_leaves(), values, strict=True)
+    exchanged = {id(old): new for old, new in pairs if isinstance(old, (jax.Array, np.ndarray))}
+    for lost in _walk(subject.obj, rebuilt, exchanged):
+        if not _is_cache(lost, subject.obj, twin):
+            yield _symptom(lost)
+
+
+def _symptom(lost: _Lost) -> Symptom:
+    after = "missing" if lost.after is _MISSING else describe(lost.after)
+    swapped = isinstance(lost.before, jax.Array) and isinstance(lost.after, jax.Array)
+    broken = not (lost.name.startswith("_") and _looks_emptied(lost.after))
+    text = f"{lost.name} was {describe(lost.before)} and is {after} after a round trip"
+    if swapped:
+        text = f"{lost.name} comes back as another array"
+    owner = type_name(lost.owner)
+    return Symptom(
+        "round-trip",
+        text,
+        Cause(
+            f"lost:{owner}",
+            f"{lost.name} of {owner} does not survive flatten and unflatten",
+            hints.register_dataclass(lost.owner),
+        ),
+        broken,
+        implied_by=frozenset({"flatten", "swapped", "changed"}),
+    )
+
+
+def _looks_emptied(after: Any) -> bool:
+    """Whether what is left of a private attribute looks like a cache that has been emptied."""
+    return after is _MISSING or after is None or (isinstance(after, (dict, list, set)) and not after)
+
+
+def _is_cache(lost: _Lost, obj: Any, twin: Any) -> bool:
+    """Whether the value comes back by itself, or is missing in a freshly built object too."""
+    if lost.after is _MISSING:
+        for cls in type(lost.owner).__mro__:
+            found = vars(cls).get(lost.name.rpartition(".")[2])
+            if hasattr(type(found), "__get__") and not hasattr(type(found), "__set__"):
+                return True  # cached_property and its like
+    if twin is None or lost.owner is not obj:
+        return False
+    fresh = dict(attributes(twin)).get(lost.name, _MISSING)
+    return fresh is lost.after or next(_walk(fresh, lost.after, {}), None) is None
+
+
+def _walk(before: Any, after: Any, exchanged: dict[int, Any]) -> Iterator[_Lost]:
+    """Walk through both objects in step, and yield where they part."""
+    queue = collections.deque([_Lost(before, "value", before, after)])
+    seen: set[int] = set()
+    while queue:
+        item = queue.popleft()
+        if item.before is item.after or id(item.before) in seen:
+            continue
+        verdict = _same(item, exchanged)
+        if verdict is False:
+            yield item
+        elif verdict is None:
+            seen.add(id(item.before))
+            queue.extend(_children(item))
+
+
+def _same(item: _Lost, exchanged: dict[int, Any]) -> bool | None:
+    """Compare two values: True, False, or None where their parts decide."""
+    before, after = item.before, item.after
+    if id(before) in exchanged:
+        new = exchanged[id(before)]
+        return after is new or (not _is_leaf_like(after, exchanged) and _equal(before, after))
+    if isinstance(before, (jax.Array, np.ndarray)) or isinstance(before, _SCALARS):
+        return _equal(before, after)
+    if type(before) is not type(after):
+        return False
+    if isinstance(before, _OPAQUE):
+        return True
+    if isinstance(before, (tuple, list, dict)) and len(before) != len(after):
+        return False
+    if isinstance(before, dict) and before.keys() != after.keys():
+        return False
+    return None
+
+
+def _is_leaf_like(after: Any, exchanged: dict[int, Any]) -> bool:
+    return any(after is new for new in exchanged.values())
+
+
+def _equal(before: Any, after: Any) -> bool:
+    if isinstance(before, (jax.Array, np.ndarray, bool, int, float, complex)):
+        if not isinstance(after, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
+            return False
+        with contextlib.suppress(Exception):
+            return same_value(before, after)
+        return True  # an array that cannot be compared: deleted, or of objects
+    return type(before) is type(after) and bool(before == after)
+
+
+def _children(item: _Lost) -> Iterator[_Lost]:
+    before, after = item.before, item.after
+    if isinstance(before, (tuple, list)):
+        for index, pair in enumerate(zip(before, after, strict=True)):
+            yield _Lost(item.owner, f"{item.name}[{index}]", *pair)
+    elif isinstance(before, dict):
+        for key in before:
+            yield _Lost(item.owner, f"{item.name}[{key_text(key)}]", before[key], after[key])
+    left = dict(attributes(before))
+    right = dict(attributes(after))
+    for name, value in left.items():
+        yield _Lost(before, name, value, right.get(name, _MISSING))

@@ -1,0 +1,250 @@
+"""``check_pytree``: does whatever a function returns survive as a pytree?"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import traceback
+import warnings
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+
+from pytest_jaxleaks.errors import InvalidArgumentError, PytreeCheckError
+from pytest_jaxleaks.hidden_values import hidden_symptoms
+from pytest_jaxleaks.probes import default_probe
+from pytest_jaxleaks.pytree_causes import cause_of
+from pytest_jaxleaks.pytree_contract import (
+    difference_symptom,
+    key_path_symptoms,
+    placeholder_symptoms,
+    purity_symptoms,
+    round_trip_symptoms,
+)
+from pytest_jaxleaks.pytree_copies import copy_symptoms
+from pytest_jaxleaks.pytree_findings import CONTRACTS, Cause, Symptom, group_by_cause
+from pytest_jaxleaks.pytree_hints import register_dataclass
+from pytest_jaxleaks.pytree_lookalikes import construction_symptoms, like_symptoms, recipe_of
+from pytest_jaxleaks.pytree_report import PytreeReport
+from pytest_jaxleaks.pytree_routes import RARE_ROUTES, ROUTES, run_rare_route, run_route
+from pytest_jaxleaks.pytree_state import lost_state_symptoms
+from pytest_jaxleaks.pytree_subject import Subject, first_line, is_data, take_apart, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_jaxleaks.pytree_lookalikes import Recipe
+
+__all__ = ["DEFAULT_THROUGH", "check_pytree"]
+
+DEFAULT_THROUGH: tuple[str, ...] = tuple(ROUTES)
+"""The transformations that every object must pass; the rarer ones only give limits."""
+
+
+def check_pytree(
+    obj: Any,
+    probe: Callable[[Any], Any] | None = None,
+    through: Sequence[str] = DEFAULT_THROUGH,
+    *,
+    like: Any = None,
+    build: Callable[..., Any] | None = None,
+    args: Sequence[Any] = (),
+) -> PytreeReport:
+    """Check that ``obj`` keeps the pytree contract, alone and through transformations.
+
+    The contract: flatten and unflatten give the object back; nothing hides from JAX in closures,
+    bound methods or static data; unflatten accepts every placeholder that JAX passes; objects that are
+    built alike have equal treedefs; key paths lead to the leaves; copies are equal; and the object
+    works as before after each transformation. Failures with one cause are one finding.
+
+    Args:
+        obj: any pytree: a distribution, a model, an optimiser's state, a nested container.
+        probe: a function of the object that uses it and returns arrays (of any shape and dtype); its
+            result must not change. By default distributions (distrax, numpyro, TFP on JAX) are sampled
+            and asked for a log probability, bijectors map an array forward and back, and callable
+            equinox modules are called.
+        through: names of transformations. Besides the default ones ``jacfwd``, ``jacrev``, ``hessian``,
+            ``lower`` and ``export`` are known: they are always tried, and what fails there is a limit,
+            unless it is named here. ``key-paths`` makes anonymous key paths breakage.
+        like: another object that is built alike, with other values: its treedef must be equal.
+        build: the function that made the object, if it can be called again: it is called once more,
+            and once inside ``jit``. By default the class's constructor is tried.
+        args: the arguments of ``build``; the jax arrays among them are traced.
+
+    Returns:
+        The report: its ``findings`` are limits only, and ``skipped`` says what was not checked.
+
+    Raises:
+        PytreeCheckError: the contract is broken; ``findings`` has one entry per cause.
+        InvalidArgumentError: an argument cannot be used.
+
+    Results of ``probe`` are compared within the square root of the dtype's machine epsilon, relative
+    to the largest entry (half of the digits: transformations may reorder sums); leaves exactly.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> report = check_pytree({"w": jnp.ones(3), "b": None})
+        >>> report.findings
+        ()
+    """
+    _check_arguments(obj, probe, through, build)
+    symptoms, skipped = _collect(_run(_Request(obj, probe, through, like, build, args)))
+    report = PytreeReport(type_name(obj), group_by_cause(symptoms), tuple(dict.fromkeys(skipped)))
+    if report.broken:
+        raise PytreeCheckError(str(report), report.findings)
+    return report
+
+
+def _check_arguments(obj: Any, probe: Any, through: Any, build: Any) -> None:
+    for name, value in (("probe", probe), ("build", build)):
+        if value is not None and not callable(value):
+            raise InvalidArgumentError(
+                f"{name} must be a function or None, and is {type(value).__name__}"
+            )
+    known = [*ROUTES, *RARE_ROUTES, "key-paths"]
+    if isinstance(through, str):
+        raise InvalidArgumentError(f"through must be a sequence of names, and is the text {through!r}")
+    unknown = [name for name in through if name not in known]
+    if unknown:
+        raise InvalidArgumentError(
+            f"through has an unknown name {unknown[0]!r}; known are {', '.join(known)}"
+        )
+
+
+def _collect(items: Iterator[Symptom | str]) -> tuple[list[Symptom], list[str]]:
+    symptoms: list[Symptom] = []
+    skipped: list[str] = []
+    for item in items:
+        if isinstance(item, str):
+            skipped.append(item)
+        else:
+            symptoms.append(item)
+    return symptoms, skipped
+
+
+class _Request(NamedTuple):
+    """The arguments of ``check_pytree``."""
+
+    obj: Any
+    probe: Callable[[Any], Any] | None
+    through: Sequence[str]
+    like: Any
+    build: Callable[..., Any] | None
+    args: Sequence[Any]
+
+
+_Found = Symptom | str
+
+
+def _run(request: _Request) -> Iterator[_Found]:
+    """Run every check; yield symptoms, and reasons (as text) for what was skipped."""
+    obj = request.obj
+    try:
+        subject = take_apart(obj)
+    except Exception as error:
+        cause = cause_of(error, f"flatten of {type_name(obj)}")
+        yield Symptom("round-trip", f"flatten: {first_line(error)}", cause)
+        return
+    refusal = _refused(subject)
+    if refusal is not None:
+        yield refusal
+        return
+    yield from _guarded(_at_rest, subject, request)
+    yield from _guarded(_in_motion, subject, request)
+
+
+def _refused(subject: Subject) -> Symptom | None:
+    """Return why the object cannot be checked at all, or None."""
+    name = type_name(subject.obj)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(subject.obj):
+        if isinstance(leaf, jax.core.Tracer):
+            where = jax.tree_util.keystr(path) or "the object"
+            line = (
+                f"{where} of {name} is a tracer: check_pytree runs inside a transformation, "
+                "or the tracer leaked from one"
+            )
+            return Symptom("construction", line, Cause("tracer", line))
+    if len(subject.leaves) == 1 and subject.leaves[0] is subject.obj and _is_opaque(subject.obj):
+        line = f"{name} is no pytree: JAX takes the whole object for one leaf"
+        return Symptom("round-trip", line, Cause("unregistered", line, register_dataclass(subject.obj)))
+    return None
+
+
+def _is_opaque(leaf: Any) -> bool:
+    """Whether it is an object that JAX can do nothing with; functions are fixed leaves."""
+    plain = (bool, int, float, complex, str, bytes, FunctionType, MethodType, functools.partial)
+    return not is_data(leaf) and not isinstance(leaf, plain)
+
+
+def _guarded(
+    check: Callable[[Subject, _Request], Iterator[_Found]], subject: Subject, request: _Request
+) -> Iterator[_Found]:
+    """Turn a fault of our own into a warning: it says nothing about the object."""
+    try:
+        yield from check(subject, request)
+    except Exception:
+        warnings.warn(
+            f"pytest-jaxleaks could not finish a pytree check:\n{traceback.format_exc()}",
+            stacklevel=2,
+        )
+
+
+def _at_rest(subject: Subject, request: _Request) -> Iterator[_Found]:
+    """Run the checks that need no transformation."""
+    yield from purity_symptoms(subject)
+    yield from round_trip_symptoms(subject)
+    recipe, skipped = _recipe(subject, request)
+    yield from skipped
+    yield from lost_state_symptoms(subject, recipe.twin if recipe else None)
+    yield from hidden_symptoms(subject)
+    yield from placeholder_symptoms(subject)
+    yield from _key_paths(subject, request)
+    if request.like is not None:
+        yield from like_symptoms(subject, request.like)
+    if recipe is not None:
+        yield from construction_symptoms(subject, recipe)
+    yield from copy_symptoms(subject)
+
+
+def _recipe(subject: Subject, request: _Request) -> tuple[Recipe | None, list[str]]:
+    try:
+        return recipe_of(subject, request.build, request.args), []
+    except Exception as error:
+        return None, [f"construction: build raises {first_line(error)}"]
+
+
+def _key_paths(subject: Subject, request: _Request) -> Iterator[Symptom]:
+    demanded = "key-paths" in request.through
+    for symptom in key_path_symptoms(subject):
+        yield dataclasses.replace(symptom, broken=symptom.broken or demanded)
+
+
+def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
+    """Send the object through transformations, and use it there."""
+    probe = request.probe or default_probe(subject.obj)
+    expected = None
+    if probe is not None:
+        try:
+            expected = jax.block_until_ready(probe(subject.obj))
+        except Exception as error:
+            cause = cause_of(error, f"probe of {type_name(subject.obj)}")
+            yield Symptom(
+                "through",
+                f"the probe fails on the object itself: {first_line(error)}",
+                cause,
+                implied_by=frozenset(CONTRACTS),
+            )
+            probe = None
+        else:
+            doing = "before and after use"
+            used = jax.tree.structure(subject.obj)
+            yield from difference_symptom(subject.treedef, used, doing, subject.obj, True)
+    if not any(subject.data):
+        yield "transformations: it has no arrays among its leaves"
+        return
+    for name in ROUTES:
+        if name in request.through:
+            yield from run_route(name, subject, probe, expected)
+    for name in RARE_ROUTES:
+        yield from run_rare_route(name, subject, name in request.through)
