@@ -38,7 +38,7 @@ class Hidden(NamedTuple):
     Attributes:
         value: the array or tracer.
         path: the links that lead to it, in the user's words.
-        holder: the first of them where JAX cannot follow (a function or bound method), else the last.
+        holder: the first link where JAX cannot follow (a function, a bound method), else the last.
     """
 
     value: Any
@@ -170,7 +170,7 @@ def _static_arrays(subject: Subject) -> set[int]:
 
 
 def _does_harm(value: Any, own_leaves: set[int]) -> bool:
-    """Whether it could be a traced value one day: a numpy constant is static data like any other."""
+    """Whether it could be traced one day: a numpy constant is static data like any other."""
     if isinstance(value, jax.core.Tracer):
         return False  # reported as what it is
     return isinstance(value, jax.Array) or id(value) in own_leaves

@@ -43,7 +43,9 @@ def default_probe(obj: Any) -> Callable[[Any], Any] | None:
 def _candidates(obj: Any) -> Iterator[Callable[[Any], Any]]:
     if _is_a(obj, "numpyro.distributions", "Distribution"):
         yield _sample_numpyro
-    elif _is_a(obj, "distrax", "Distribution") or _is_a(obj, f"{_TFP}.distributions", "Distribution"):
+    elif _is_a(obj, "distrax", "Distribution") or _is_a(
+        obj, f"{_TFP}.distributions", "Distribution"
+    ):
         yield _sample_with_seed
     elif _is_a(obj, "distrax", "Bijector") or _is_a(obj, f"{_TFP}.bijectors", "Bijector"):
         yield from map(_forward_and_back, _inputs(obj))

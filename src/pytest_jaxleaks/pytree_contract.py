@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -159,21 +160,27 @@ def placeholder_symptoms(subject: Subject) -> Iterator[Symptom]:
     """Unflatten with everything that JAX itself puts in the place of leaves."""
     if not any(subject.data):
         return
+    found: dict[tuple[str, str, bool], tuple[Symptom, list[str]]] = {}
     for name, make in _PLACEHOLDERS.items():
         values = make(subject)
-        if values is not None:
-            yield from _placed(subject, name, values)
+        symptom = None if values is None else _placed(subject, name, values)
+        if symptom is not None:
+            same = symptom.text, symptom.cause.key, symptom.broken
+            found.setdefault(same, (symptom, []))[1].append(name)
+    for symptom, names in found.values():
+        text = symptom.text.format(", ".join(names))
+        yield dataclasses.replace(symptom, text=text)
     yield from _traced(subject)
 
 
-def _placed(subject: Subject, name: str, values: list[Any]) -> Iterator[Symptom]:
+def _placed(subject: Subject, name: str, values: list[Any]) -> Symptom | None:
+    """Unflatten with one kind of placeholder; the symptom's text has a gap for its name."""
     obj = subject.obj
     try:
         rebuilt = subject.rebuilt_with(values)
     except Exception as error:
         cause = cause_of(error, f"unflatten with {name}", hints.skip_init(obj))
-        yield Symptom("placeholders", f"unflatten with {name}: {first_line(error)}", cause)
-        return
+        return Symptom("placeholders", f"unflatten with {{}}: {_text(error)}", cause)
     ids = {id(value) for value in values}
     expected = subject.leaves_with(values)
     try:
@@ -183,27 +190,20 @@ def _placed(subject: Subject, name: str, values: list[Any]) -> Iterator[Symptom]
             given = iter(expected)
             expected = [None if leaf is None else next(given) for leaf in before]
     except Exception as error:
-        cause = cause_of(error, f"flatten with {name}", hints.register_dataclass(obj))
-        yield Symptom(
+        return Symptom(
             "placeholders",
-            f"flatten of an object filled with {name}: {first_line(error)}",
-            cause,
+            f"flatten of an object filled with {{}}: {_text(error)}",
+            cause_of(error, f"flatten with {name}", hints.register_dataclass(obj)),
             broken=name == "object()",
             implied_by=frozenset({"flatten"}),
         )
-        return
-    if len(leaves) != len(expected):
-        yield Symptom(
+    if len(leaves) == len(expected) and any(
+        after is not before and not any(after is leaf for leaf in subject.leaves)
+        for before, after in zip(expected, leaves, strict=True)
+    ):
+        return Symptom(
             "placeholders",
-            f"filled with {name}, it has another number of leaves",
-            _leaves_by_type(obj),
-            broken=False,
-            implied_by=_UNEQUAL,
-        )
-    elif any(before is not after for before, after in zip(expected, leaves, strict=True)):
-        yield Symptom(
-            "placeholders",
-            f"unflatten with {name} does not keep the leaves as they are",
+            "unflatten with {} does not keep the leaves as they are",
             Cause(
                 "converts",
                 f"unflatten of {type_name(obj)} converts or exchanges its leaves",
@@ -211,14 +211,21 @@ def _placed(subject: Subject, name: str, values: list[Any]) -> Iterator[Symptom]
             ),
             implied_by=frozenset({"round-trip", "placeholders"}),
         )
-    elif name != "None" and treedef_difference(subject.treedef, treedef):
-        yield Symptom(
+    if len(leaves) != len(expected) or (
+        name != "None" and treedef_difference(subject.treedef, treedef)
+    ):
+        return Symptom(
             "placeholders",
-            f"filled with {name}, its treedef changes",
+            "filled with {}, its treedef changes",
             _leaves_by_type(obj),
             broken=False,
             implied_by=_UNEQUAL,
         )
+    return None
+
+
+def _text(error: Exception) -> str:
+    return first_line(error).replace("{", "{{").replace("}", "}}")
 
 
 _UNEQUAL = frozenset({"round-trip", "treedef"})  # such treedefs differ without placeholders too
@@ -229,7 +236,7 @@ def _leaves_by_type(obj: Any) -> Cause:
         "leaves by type",
         f"{type_name(obj)} tells leaves from static fields by their type, "
         "so its treedef changes when leaves are placeholders",
-        hints.register_dataclass(obj),
+        hints.register_dataclass(obj) or hints.differentiate_parameters(obj),
     )
 
 
@@ -290,7 +297,7 @@ def key_path_symptoms(subject: Subject) -> Iterator[Symptom]:
     try:
         pairs, _ = jax.tree_util.tree_flatten_with_path(obj)
     except Exception as error:
-        cause = cause_of(error, "tree_flatten_with_path", hints.with_keys(obj))
+        cause = cause_of(error, "tree_flatten_with_path", hints.register_dataclass(obj))
         yield Symptom("key-paths", f"tree_flatten_with_path: {first_line(error)}", cause)
         return
     leaves = jax.tree.leaves(obj)
@@ -312,7 +319,9 @@ def _same_leaf(one: Any, other: Any) -> bool:
 
 def _disagree(obj: Any) -> Cause:
     return Cause(
-        "key paths", f"the key paths of {type_name(obj)} do not match its leaves", hints.with_keys(obj)
+        "key paths",
+        f"the key paths of {type_name(obj)} do not match its leaves",
+        hints.register_dataclass(obj),
     )
 
 
@@ -364,7 +373,7 @@ def _anonymous(obj: Any) -> Iterator[Symptom]:
                 Cause(
                     f"anonymous:{type_name(node)}",
                     f"{type_name(node)} is registered without keys: its key paths are positions",
-                    hints.with_keys(node),
+                    hints.register_dataclass(node),
                 ),
                 broken=False,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,13 +13,25 @@ from pytest_jaxleaks.pytree_subject import is_data, type_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["build_outside_jit", "hash_by_content", "register_dataclass", "skip_init", "with_keys"]
+__all__ = [
+    "build_outside_jit",
+    "differentiate_parameters",
+    "hash_by_content",
+    "register_dataclass",
+    "skip_init",
+]
 
 
 def build_outside_jit(obj: Any) -> str:
     """Return the mend for an object whose class cannot be changed: jit returns parameters only."""
     name = type_name(obj)
     return f"params = jax.jit(compute_params)(x)  # arrays only\nobj = {name}(*params)"
+
+
+def differentiate_parameters(obj: Any) -> str:
+    """Return the mend for Jacobians: differentiate with respect to parameters, not to the object."""
+    name = type_name(obj)
+    return f"jacobian = jax.jacfwd(lambda params: f({name}(*params)))(params)"
 
 
 def register_dataclass(obj: Any, also_data: Sequence[str] = ()) -> str | None:
@@ -29,11 +42,12 @@ def register_dataclass(obj: Any, also_data: Sequence[str] = ()) -> str | None:
         also_data: attributes that should be leaves although they are none today.
     """
     fields = dict(attributes(obj))
-    if not fields or not all(name.isidentifier() for name in fields):
+    leaves = jax.tree.leaves(obj)
+    if not fields or is_installed(type(obj)) or not all(name.isidentifier() for name in fields):
         return None
     lines = []
     for name, value in fields.items():
-        if name in also_data or _holds_data(value):
+        if name in also_data or _holds_data(value, leaves):
             lines.append(f"    {name}: Any")
         else:
             lines.append(f"    {name}: Any = dataclasses.field(metadata=dict(static=True))")
@@ -42,9 +56,15 @@ def register_dataclass(obj: Any, also_data: Sequence[str] = ()) -> str | None:
     return f"{head}class {type_name(obj).rpartition('.')[2]}:\n" + "\n".join(lines)
 
 
-def _holds_data(value: Any) -> bool:
-    leaves = jax.tree.leaves(value)
-    return bool(leaves) and all(is_data(leaf) or type(leaf) in (int, float) for leaf in leaves)
+def _holds_data(value: Any, leaves: Sequence[Any]) -> bool:
+    parts = jax.tree.leaves(value)
+    return bool(parts) and all(is_data(p) or any(p is leaf for leaf in leaves) for p in parts)
+
+
+def is_installed(cls: type) -> bool:
+    """Whether the class comes from an installed package, which its user will not rewrite."""
+    path = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
+    return "site-packages" in path or "dist-packages" in path
 
 
 def skip_init(obj: Any) -> str | None:
@@ -73,8 +93,3 @@ def hash_by_content(where: str) -> str:
         "    name: str\n"
         "    sizes: tuple[int, ...]"
     )
-
-
-def with_keys(obj: Any) -> str | None:
-    """Return the mend for a node without key paths of its own."""
-    return register_dataclass(obj)

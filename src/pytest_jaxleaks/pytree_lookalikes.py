@@ -22,7 +22,7 @@ from pytest_jaxleaks.links import attributes
 from pytest_jaxleaks.pytree_causes import treedef_difference
 from pytest_jaxleaks.pytree_contract import difference_symptom
 from pytest_jaxleaks.pytree_findings import Cause, Symptom
-from pytest_jaxleaks.pytree_subject import first_line, same_value, type_name
+from pytest_jaxleaks.pytree_subject import first_line, is_data, same_value, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +75,11 @@ class Recipe:
             args, kwargs = jax.tree.unflatten(treedef, filled)
             built, structure = jax.tree.flatten(self.build(*args, **kwargs))
             data = [is_data(leaf) for leaf in built]
-            outside[:] = [structure, data, [None if d else x for d, x in zip(data, built, strict=True)]]
+            outside[:] = [
+                structure,
+                data,
+                [None if d else x for d, x in zip(data, built, strict=True)],
+            ]
             return [leaf for leaf, out in zip(built, data, strict=True) if out]
 
         arrays = jax.jit(build)([leaf for leaf, take in zip(leaves, mask, strict=True) if take])
@@ -97,7 +101,9 @@ def recipe_of(
         args: its arguments.
     """
     if build is not None:
-        return Recipe(build, tuple(args), {}, lambda leaf: isinstance(leaf, jax.Array), build(*args))
+        return Recipe(
+            build, tuple(args), {}, lambda leaf: isinstance(leaf, jax.Array), build(*args)
+        )
     kwargs = _constructor_arguments(subject.obj)
     if kwargs is None:
         return None
@@ -157,7 +163,9 @@ def construction_symptoms(subject: Subject, recipe: Recipe) -> Iterator[Symptom 
     """Build the object again; yield symptoms, and reasons (as text) why something was skipped."""
     twin = jax.tree.structure(recipe.twin)
     found = list(
-        difference_symptom(subject.treedef, twin, "built twice from the same values", subject.obj, True)
+        difference_symptom(
+            subject.treedef, twin, "built twice from the same values", subject.obj, True
+        )
     )
     yield from found
     if not found:

@@ -204,7 +204,9 @@ def _used_under_vmap(subject: Subject, probe: Any, expected: Any) -> Iterator[Sy
         found = jax.vmap(use)(_batched(subject))
         _compare_probe(expected, _first_of(found))
     except RouteFailedError as error:
-        cause = Cause(f"vmap:{error}", f"used under vmap, {type_name(subject.obj)} differs: {error}")
+        cause = Cause(
+            f"vmap:{error}", f"used under vmap, {type_name(subject.obj)} differs: {error}"
+        )
         yield Symptom("through", f"used under vmap: {error}", cause, implied_by=_DEEPER)
     except Exception as error:
         cause = cause_of(error, f"use of {type_name(subject.obj)} under vmap")

@@ -82,7 +82,9 @@ def _symptom(lost: _Lost) -> Symptom:
 
 def _looks_emptied(after: Any) -> bool:
     """Whether what is left of a private attribute looks like a cache that has been emptied."""
-    return after is _MISSING or after is None or (isinstance(after, (dict, list, set)) and not after)
+    return (
+        after is _MISSING or after is None or (isinstance(after, (dict, list, set)) and not after)
+    )
 
 
 def _is_cache(lost: _Lost, obj: Any, twin: Any) -> bool:

@@ -14,9 +14,8 @@ import jax
 from pytest_jaxleaks.errors import InvalidArgumentError, PytreeCheckError
 from pytest_jaxleaks.hidden_values import hidden_symptoms
 from pytest_jaxleaks.probes import default_probe
-from pytest_jaxleaks.pytree_causes import cause_of
+from pytest_jaxleaks.pytree_causes import cause_of, treedef_difference
 from pytest_jaxleaks.pytree_contract import (
-    difference_symptom,
     key_path_symptoms,
     placeholder_symptoms,
     purity_symptoms,
@@ -104,7 +103,9 @@ def _check_arguments(obj: Any, probe: Any, through: Any, build: Any) -> None:
             )
     known = [*ROUTES, *RARE_ROUTES, "key-paths"]
     if isinstance(through, str):
-        raise InvalidArgumentError(f"through must be a sequence of names, and is the text {through!r}")
+        raise InvalidArgumentError(
+            f"through must be a sequence of names, and is the text {through!r}"
+        )
     unknown = [name for name in through if name not in known]
     if unknown:
         raise InvalidArgumentError(
@@ -167,7 +168,9 @@ def _refused(subject: Subject) -> Symptom | None:
             return Symptom("construction", line, Cause("tracer", line))
     if len(subject.leaves) == 1 and subject.leaves[0] is subject.obj and _is_opaque(subject.obj):
         line = f"{name} is no pytree: JAX takes the whole object for one leaf"
-        return Symptom("round-trip", line, Cause("unregistered", line, register_dataclass(subject.obj)))
+        return Symptom(
+            "round-trip", line, Cause("unregistered", line, register_dataclass(subject.obj))
+        )
     return None
 
 
@@ -220,6 +223,18 @@ def _key_paths(subject: Subject, request: _Request) -> Iterator[Symptom]:
         yield dataclasses.replace(symptom, broken=symptom.broken or demanded)
 
 
+def _changed_by_use(subject: Subject) -> Symptom:
+    name = type_name(subject.obj)
+    return Symptom(
+        "treedef",
+        "its treedef after the probe differs from the one before: an object that has been used "
+        "and one that has not cannot meet in cond or scan",
+        Cause("use", f"using {name} changes its treedef: it keeps a result among its fields"),
+        broken=False,
+        implied_by=frozenset({"treedef", "round-trip"}),
+    )
+
+
 def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
     """Send the object through transformations, and use it there."""
     probe = request.probe or default_probe(subject.obj)
@@ -237,9 +252,10 @@ def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
             )
             probe = None
         else:
-            doing = "before and after use"
-            used = jax.tree.structure(subject.obj)
-            yield from difference_symptom(subject.treedef, used, doing, subject.obj, True)
+            used = take_apart(subject.obj)
+            if treedef_difference(subject.treedef, used.treedef):
+                yield _changed_by_use(subject)
+            subject = used
     if not any(subject.data):
         yield "transformations: it has no arrays among its leaves"
         return
