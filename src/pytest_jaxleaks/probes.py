@@ -33,7 +33,7 @@ def default_probe(obj: Any) -> Callable[[Any], Any] | None:
     """
     for probe in _candidates(obj):
         try:
-            jax.block_until_ready(probe(obj))
+            probe(obj)
         except Exception:  # this way of using it does not suit it
             continue
         return probe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import sys
 import types
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pytest_jaxleaks.links import function_name, key_text
+from pytest_jaxleaks.links import attributes, function_name, key_text
 from pytest_jaxleaks.pytree_findings import Cause
 from pytest_jaxleaks.pytree_subject import first_line
 
@@ -107,7 +106,7 @@ def _difference(where: str, left: Any, right: Any, seen: set[int]) -> AuxDiffere
         raised = None
     except Exception as error:
         raised = error
-    if id(left) not in seen:
+    if id(left) not in seen and type(left) is type(right):
         seen.add(id(left))
         for name, mine, theirs in _parts(left, right):
             found = _difference(where + name, mine, theirs, seen)
@@ -122,29 +121,35 @@ def _difference(where: str, left: Any, right: Any, seen: set[int]) -> AuxDiffere
 
 
 def _parts(left: Any, right: Any) -> Iterator[tuple[str, Any, Any]]:
-    if type(left) is not type(right):
-        return
-    if isinstance(left, (tuple, list)) and len(left) == len(right):
-        names = getattr(left, "_fields", None) or range(len(left))
-        for name, mine, theirs in zip(names, left, right, strict=True):
-            yield f".{name}" if isinstance(name, str) else f"[{name}]", mine, theirs
-    elif isinstance(left, dict) and left.keys() == right.keys():
-        for key in left:
-            yield f"[{key_text(key)}]", left[key], right[key]
+    """Yield the name of each part of two static values of one type, with both its values."""
+    if isinstance(left, (tuple, list, dict)):
+        yield from _parts_of_containers(left, right)
     elif isinstance(left, functools.partial):
-        yield ".func", left.func, right.func
-        yield ".args", left.args, right.args
-        yield ".keywords", left.keywords, right.keywords
+        for name in ("func", "args", "keywords"):
+            yield f".{name}", getattr(left, name), getattr(right, name)
     elif isinstance(left, types.MethodType):
         yield ".__func__", left.__func__, right.__func__
-    elif dataclasses.is_dataclass(left) and not isinstance(left, type):
-        for field in dataclasses.fields(left):
-            if field.compare and hasattr(left, field.name) and hasattr(right, field.name):
-                yield f".{field.name}", getattr(left, field.name), getattr(right, field.name)
     elif type(left).__name__ == "PyTreeDef":
         found = _node_difference(left, right)
         if found:
             yield f" (nested: {found.where})", found.left, found.right
+    elif not isinstance(left, (type, types.ModuleType, types.FunctionType)):
+        theirs = dict(attributes(right))
+        for name, value in attributes(left):
+            if name in theirs:
+                yield f".{name}", value, theirs[name]
+
+
+def _parts_of_containers(left: Any, right: Any) -> Iterator[tuple[str, Any, Any]]:
+    if len(left) != len(right):
+        return
+    if isinstance(left, (tuple, list)):
+        names = getattr(left, "_fields", None) or range(len(left))
+        for name, mine, theirs in zip(names, left, right, strict=True):
+            yield f".{name}" if isinstance(name, str) else f"[{name}]", mine, theirs
+    elif left.keys() == right.keys():
+        for key in left:
+            yield f"[{key_text(key)}]", left[key], right[key]
 
 
 def _compares_by_identity(value: Any) -> bool:

@@ -286,9 +286,10 @@ _PLACEHOLDERS: dict[str, Callable[[Subject], list[Any] | None]] = {
     "numpy arrays": _each(lambda leaf: np.array(leaf)),
     "the node itself": lambda subject: [subject.obj] * sum(subject.data),
 }
-"""What JAX passes to unflatten, as seen in jax 0.10.2 and 0.12.0: ``object()`` in vmap and custom_vjp,
-None and PartitionSpec in jacfwd, jacrev and hessian, ShapedArray in jit and cond, ArgInfo in lower and
-export, ShapeDtypeStruct in eval_shape, int in transpose, numpy in device_get, the node in jacfwd."""
+"""What JAX passes to unflatten, as seen in jax 0.10.2 and 0.12.0: ``object()`` in vmap and
+custom_vjp, None and PartitionSpec in jacfwd, jacrev and hessian, ShapedArray in jit and cond,
+ArgInfo in lower and export, ShapeDtypeStruct in eval_shape, int in transpose, numpy arrays in
+device_get, and the node itself in jacfwd."""
 
 
 def key_path_symptoms(subject: Subject) -> Iterator[Symptom]:
@@ -364,12 +365,14 @@ def _anonymous(obj: Any) -> Iterator[Symptom]:
         children, _ = jax.tree_util.tree_flatten_with_path(
             node, is_leaf=lambda child, node=node: child is not node
         )
-        if any(
-            keys and isinstance(keys[0], jax.tree_util.FlattenedIndexKey) for keys, _ in children
-        ):
+        flat = jax.tree_util.FlattenedIndexKey
+        called = [
+            jax.tree_util.keystr(keys) for keys, _ in children if keys and isinstance(keys[0], flat)
+        ]
+        if called:
             yield Symptom(
                 "key-paths",
-                f"a leaf of {type_name(node)} is called {path}{jax.tree_util.keystr(children[0][0])}",
+                f"a leaf of {type_name(node)} is called {path}{called[0]}",
                 Cause(
                     f"anonymous:{type_name(node)}",
                     f"{type_name(node)} is registered without keys: its key paths are positions",

@@ -27,13 +27,13 @@ CONTRACTS: dict[Contract, str] = {
     "round-trip": "flatten then unflatten gives an equal object",
     "nothing-hides": "every array that can be reached from the object is a leaf",
     "treedef": "objects that are built alike have equal treedefs",
-    "placeholders": "unflatten accepts whatever JAX puts in the place of leaves, and computes nothing",
+    "placeholders": "unflatten takes all that JAX puts in place of leaves, and computes nothing",
     "key-paths": "each leaf has a key path of its own that leads to it",
     "construction": "building the object inside a traced function leaks nothing",
     "through": "the object works as before once it has passed a transformation",
     "copies": "copy, deepcopy and pickle keep leaves and treedef",
 }
-"""The contracts in the order in which they explain one another: an earlier one is the deeper cause."""
+"""The contracts, those first that explain the failure of later ones."""
 
 
 @dataclasses.dataclass(frozen=True)

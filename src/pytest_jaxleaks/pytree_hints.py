@@ -29,7 +29,7 @@ def build_outside_jit(obj: Any) -> str:
 
 
 def differentiate_parameters(obj: Any) -> str:
-    """Return the mend for Jacobians: differentiate with respect to parameters, not to the object."""
+    """Return the mend for Jacobians: differentiate with respect to the parameters instead."""
     name = type_name(obj)
     return f"jacobian = jax.jacfwd(lambda params: f({name}(*params)))(params)"
 

@@ -1,9 +1,9 @@
 """A second object that is built alike: by the caller's own function, or by the class's constructor.
 
 Two objects from the same constructor must have equal treedefs. Where each parameter of the
-constructor is kept in an attribute of that name (``loc`` in ``loc`` or ``_loc``), the object can be
-built again, with the same values, with other values, and inside ``jit``. A constructor that does not
-give the same object again is left alone.
+constructor is kept in an attribute of that name (``loc`` in ``loc`` or ``_loc``), the object can
+be built again, with the same values, with other values, and inside ``jit``. A constructor that
+does not give the same object again is left alone.
 """
 
 from __future__ import annotations

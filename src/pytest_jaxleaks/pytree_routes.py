@@ -15,14 +15,14 @@ from pytest_jaxleaks.hidden_values import tracer_symptoms
 from pytest_jaxleaks.pytree_causes import cause_of
 from pytest_jaxleaks.pytree_contract import difference_symptom
 from pytest_jaxleaks.pytree_findings import Cause, Symptom
-from pytest_jaxleaks.pytree_subject import first_line, same_value, type_name
+from pytest_jaxleaks.pytree_subject import first_line, same_value, take_apart, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_jaxleaks.pytree_subject import Subject
 
-__all__ = ["RARE_ROUTES", "ROUTES", "run_rare_route", "run_route"]
+__all__ = ["RARE_ROUTES", "ROUTES", "run_rare_route", "run_route", "same_result"]
 
 _DEEPER = frozenset({"round-trip", "nothing-hides", "placeholders", "treedef", "key-paths"})
 
@@ -55,12 +55,14 @@ def _batched(subject: Subject) -> Any:
     return jax.vmap(lambda _: dynamic)(jnp.arange(2))
 
 
-def _first_of(batch: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf[0], batch)
+def _example_of(subject: Subject, batch: Any) -> Any:
+    """Take the first example: only leaves have a batch axis, and static data is of one example."""
+    leaves = [leaf[0] for leaf in jax.tree.leaves(batch)]
+    return jax.tree.unflatten(jax.tree.structure(subject.dynamic), leaves)
 
 
 def _vmap(subject: Subject) -> Any:
-    return _first_of(jax.vmap(lambda obj: obj)(_batched(subject)))
+    return _example_of(subject, jax.vmap(lambda obj: obj)(_batched(subject)))
 
 
 def _grad(subject: Subject) -> None:
@@ -98,13 +100,13 @@ def _mixed_gradient(subject: Subject, values: list[Any], inexact: list[bool]) ->
 
 def _energy(leaves: list[Any]) -> Any:
     """The sum of squared absolute values, whose gradient is twice the conjugate leaf."""
-    return sum(jnp.sum(jnp.real(leaf * jnp.conj(leaf))) for leaf in leaves)
+    return sum(jnp.sum(jnp.real(leaf * jnp.conj(leaf))).astype(jnp.float32) for leaf in leaves)
 
 
 def _eval_shape(subject: Subject) -> None:
     dynamic = subject.dynamic
     found = jax.eval_shape(lambda obj: obj, dynamic)
-    if type(found) is not type(dynamic):
+    if type(found) is not type(dynamic) and not jax.tree_util.all_leaves([dynamic]):
         raise RouteFailedError(f"the result is of type {type_name(found)}")
     # A node that drops placeholders when it is flattened again is the placeholders' business.
     leaves = jax.tree.leaves(found)
@@ -129,7 +131,7 @@ def _as_arrays(subject: Subject) -> Any:
 
 
 def _map(subject: Subject) -> Any:
-    return _first_of(jax.lax.map(lambda obj: obj, _batched(subject)))
+    return _example_of(subject, jax.lax.map(lambda obj: obj, _batched(subject)))
 
 
 def _device(subject: Subject) -> Any:
@@ -158,8 +160,10 @@ ROUTES: dict[str, Callable[[Subject], Any]] = {
 """Each takes the subject and returns what came out (None where only its success counts)."""
 
 
-def run_route(name: str, subject: Subject, probe: Any, expected: Any) -> Iterator[Symptom]:
+def run_route(name: str, subject: Subject, probe: Any, expected: Any) -> Iterator[Symptom | str]:
     """Send the object through one transformation and compare it, and what ``probe`` says of it.
+
+    Yields symptoms, and reasons (as text) for what was skipped.
 
     Args:
         name: a key of ``ROUTES``.
@@ -182,15 +186,18 @@ def run_route(name: str, subject: Subject, probe: Any, expected: Any) -> Iterato
     except Exception as error:
         cause = cause_of(error, f"{name} of {type_name(subject.obj)}", hints.skip_init(subject.obj))
         text = f"through {name}: {first_line(error)}"
-        yield Symptom("through", text, cause, implied_by=_DEEPER)
+        if _fails_for_bare_leaves(ROUTES[name], subject, error):
+            yield text
+        else:
+            yield Symptom("through", text, cause, implied_by=_DEEPER)
     if name == "vmap" and probe is not None:
         yield from _used_under_vmap(subject, probe, expected)
 
 
 def _compared(name: str, subject: Subject, found: Any) -> Iterator[Symptom]:
-    if type(found) is not type(subject.obj):
-        raise RouteFailedError(f"comes back as {type_name(found)}")
     leaves, treedef = jax.tree.flatten(found)
+    if type(found) is not type(subject.obj) and not jax.tree_util.treedef_is_leaf(treedef):
+        raise RouteFailedError(f"comes back as {type_name(found)}")
     yield from difference_symptom(subject.treedef, treedef, f"through {name}", subject.obj)
     if len(leaves) == len(subject.leaves) and not all(map(same_value, subject.leaves, leaves)):
         raise RouteFailedError("comes back with other leaves")
@@ -202,7 +209,7 @@ def _used_under_vmap(subject: Subject, probe: Any, expected: Any) -> Iterator[Sy
 
     try:
         found = jax.vmap(use)(_batched(subject))
-        _compare_probe(expected, _first_of(found))
+        _compare_probe(expected, jax.tree.map(lambda leaf: leaf[0], found))
     except RouteFailedError as error:
         cause = Cause(
             f"vmap:{error}", f"used under vmap, {type_name(subject.obj)} differs: {error}"
@@ -216,12 +223,14 @@ def _used_under_vmap(subject: Subject, probe: Any, expected: Any) -> Iterator[Sy
 
 
 def _compare_probe(expected: Any, found: Any) -> None:
+    if not same_result(expected, found):
+        raise RouteFailedError("the probe gives another result than on the original")
+
+
+def same_result(expected: Any, found: Any) -> bool:
+    """Whether two results of a probe agree, leaf by leaf, within the tolerance of their dtypes."""
     wanted, got = jax.tree.leaves(expected), jax.tree.leaves(found)
-    if len(wanted) != len(got):
-        raise RouteFailedError("the probe gives a result of another structure")
-    for before, after in zip(wanted, got, strict=True):
-        if not _close(before, after):
-            raise RouteFailedError("the probe gives another result than on the original")
+    return len(wanted) == len(got) and all(map(_close, wanted, got))
 
 
 def _close(expected: Any, found: Any) -> bool:
@@ -260,7 +269,9 @@ def _floating(subject: Subject) -> Any:
 
 
 def _sum(obj: Any) -> Any:
-    return sum((jnp.sum(leaf) for leaf in jax.tree.leaves(obj)), jnp.zeros(()))
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(obj)]
+    numbers = [x for x in leaves if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
+    return sum((jnp.sum(jnp.real(x)).astype(jnp.float32) for x in numbers), jnp.zeros(()))
 
 
 def _lower(subject: Subject) -> None:
@@ -284,7 +295,18 @@ RARE_ROUTES: dict[str, Callable[[Subject], Any]] = {
 """Transformations that put unusual placeholders into the object. What fails here is a limit."""
 
 
-def run_rare_route(name: str, subject: Subject, demanded: bool) -> Iterator[Symptom]:
+def _fails_for_bare_leaves(
+    route: Callable[[Subject], Any], subject: Subject, error: Exception
+) -> bool:
+    """Whether a plain list of the same leaves fails alike: then the object is not to blame."""
+    try:
+        route(take_apart(subject.data_leaves()))
+    except Exception as other:
+        return type(other) is type(error)
+    return False
+
+
+def run_rare_route(name: str, subject: Subject, demanded: bool) -> Iterator[Symptom | str]:
     """Send the object through one of the rarer transformations.
 
     Args:
@@ -295,6 +317,9 @@ def run_rare_route(name: str, subject: Subject, demanded: bool) -> Iterator[Symp
     try:
         RARE_ROUTES[name](subject)
     except Exception as error:
+        if _fails_for_bare_leaves(RARE_ROUTES[name], subject, error):
+            yield f"{name}: {first_line(error)}"
+            return
         cause = cause_of(error, f"{name} of {type_name(subject.obj)}")
         deeper = _DEEPER | {"leaves by type"}
         yield Symptom("through", f"{name}: {first_line(error)}", cause, demanded, deeper)

@@ -17,7 +17,7 @@ from pytest_jaxleaks.pytree_findings import Cause, Symptom
 from pytest_jaxleaks.pytree_subject import same_value, type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_jaxleaks.pytree_subject import Subject
 
@@ -37,13 +37,17 @@ class _Lost(NamedTuple):
     after: Any
 
 
-def lost_state_symptoms(subject: Subject, twin: Any) -> Iterator[Symptom]:
+def lost_state_symptoms(
+    subject: Subject, twin: Any, same_use: Callable[[Any], bool]
+) -> Iterator[Symptom]:
     """Compare the attributes of the object with those of one that is rebuilt from its leaves.
 
     Args:
         subject: the object.
         twin: an object that the constructor built from the same arguments, or None. What it lacks
             as well is a cache that fills on use, and may be lost.
+        same_use: whether a probe cannot tell the object from a rebuilt one. Then the loss of an
+            attribute that falls back on one of its class is a limit.
     """
     values = subject.fresh_values()
     try:
@@ -54,15 +58,20 @@ def lost_state_symptoms(subject: Subject, twin: Any) -> Iterator[Symptom]:
         return
     pairs = zip(subject.data_leaves(), values, strict=True)
     exchanged = {id(old): new for old, new in pairs if isinstance(old, (jax.Array, np.ndarray))}
-    for lost in _walk(subject.obj, rebuilt, exchanged):
-        if not _is_cache(lost, subject.obj, twin):
-            yield _symptom(lost)
+    found = [
+        lost
+        for lost in _walk(subject.obj, rebuilt, exchanged)
+        if not _is_cache(lost, subject.obj, twin)
+    ]
+    for lost in found:
+        private = lost.name.startswith("_") and _looks_emptied(lost.after)
+        falls_back = lost.after is _MISSING and hasattr(type(lost.owner), lost.name)
+        yield _symptom(lost, not private and not (falls_back and same_use(rebuilt)))
 
 
-def _symptom(lost: _Lost) -> Symptom:
+def _symptom(lost: _Lost, broken: bool) -> Symptom:
     after = "missing" if lost.after is _MISSING else describe(lost.after)
     swapped = isinstance(lost.before, jax.Array) and isinstance(lost.after, jax.Array)
-    broken = not (lost.name.startswith("_") and _looks_emptied(lost.after))
     text = f"{lost.name} was {describe(lost.before)} and is {after} after a round trip"
     if swapped:
         text = f"{lost.name} comes back as another array"
@@ -122,7 +131,7 @@ def _same(item: _Lost, exchanged: dict[int, Any]) -> bool | None:
     if id(before) in exchanged:
         new = exchanged[id(before)]
         return after is new or (not _is_leaf_like(after, exchanged) and _equal(before, after))
-    if isinstance(before, (jax.Array, np.ndarray)) or isinstance(before, _SCALARS):
+    if isinstance(before, (jax.Array, np.ndarray, *_SCALARS)):
         return _equal(before, after)
     if type(before) is not type(after):
         return False

@@ -49,10 +49,12 @@ class Subject:
         """Put the fixed leaves back into what ``dynamic`` became."""
         if all(self.data):
             return dynamic
-        found = jax.tree.leaves(dynamic, is_leaf=lambda leaf: leaf is None)
+        own = jax.tree.leaves(self.obj, is_leaf=_is_none)
+        found = jax.tree.leaves(dynamic, is_leaf=_is_none)
+        kept = [new for old, new in zip(own, found, strict=True) if old is not None]
         merged = [
-            leaf if data else fixed
-            for leaf, data, fixed in zip(found, self.data, self.leaves, strict=True)
+            new if data else fixed
+            for new, data, fixed in zip(kept, self.data, self.leaves, strict=True)
         ]
         return jax.tree.unflatten(self.treedef, merged)
 
@@ -75,6 +77,10 @@ class Subject:
     def fresh_values(self) -> list[Any]:
         """Return copies of the data leaves: equal values, other objects."""
         return [_copied(leaf) for leaf in self.data_leaves()]
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
 
 
 def take_apart(obj: Any) -> Subject:
@@ -164,7 +170,7 @@ def same_value(expected: Any, actual: Any) -> bool:
     if left.tobytes() == right.tobytes():
         return True
     with np.errstate(all="ignore"):
-        return bool(np.all((left == right) | ((left != left) & (right != right))))  # noqa: PLR0124
+        return bool(np.all((left == right) | ((left != left) & (right != right))))
 
 
 def type_name(obj: Any) -> str:

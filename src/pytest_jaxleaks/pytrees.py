@@ -26,7 +26,13 @@ from pytest_jaxleaks.pytree_findings import CONTRACTS, Cause, Symptom, group_by_
 from pytest_jaxleaks.pytree_hints import register_dataclass
 from pytest_jaxleaks.pytree_lookalikes import construction_symptoms, like_symptoms, recipe_of
 from pytest_jaxleaks.pytree_report import PytreeReport
-from pytest_jaxleaks.pytree_routes import RARE_ROUTES, ROUTES, run_rare_route, run_route
+from pytest_jaxleaks.pytree_routes import (
+    RARE_ROUTES,
+    ROUTES,
+    run_rare_route,
+    run_route,
+    same_result,
+)
 from pytest_jaxleaks.pytree_state import lost_state_symptoms
 from pytest_jaxleaks.pytree_subject import Subject, first_line, is_data, take_apart, type_name
 
@@ -53,19 +59,20 @@ def check_pytree(
     """Check that ``obj`` keeps the pytree contract, alone and through transformations.
 
     The contract: flatten and unflatten give the object back; nothing hides from JAX in closures,
-    bound methods or static data; unflatten accepts every placeholder that JAX passes; objects that are
-    built alike have equal treedefs; key paths lead to the leaves; copies are equal; and the object
-    works as before after each transformation. Failures with one cause are one finding.
+    bound methods or static data; objects that are built alike have equal treedefs; unflatten
+    accepts every placeholder that JAX passes; key paths lead to the leaves; copies are equal; and
+    the object works as before after each transformation. Failures with one cause are one finding.
 
     Args:
         obj: any pytree: a distribution, a model, an optimiser's state, a nested container.
-        probe: a function of the object that uses it and returns arrays (of any shape and dtype); its
-            result must not change. By default distributions (distrax, numpyro, TFP on JAX) are sampled
-            and asked for a log probability, bijectors map an array forward and back, and callable
-            equinox modules are called.
-        through: names of transformations. Besides the default ones ``jacfwd``, ``jacrev``, ``hessian``,
-            ``lower`` and ``export`` are known: they are always tried, and what fails there is a limit,
-            unless it is named here. ``key-paths`` makes anonymous key paths breakage.
+        probe: a function of the object that uses it and returns arrays of any shape and dtype; its
+            result must not change. By default distributions (distrax, numpyro, TFP on JAX) are
+            sampled and asked for a log probability, bijectors map an array forward and back, and
+            callable equinox modules are called.
+        through: names of transformations. Besides the default ones ``jacfwd``, ``jacrev``,
+            ``hessian``, ``lower`` and ``export`` are known: they are always tried, and what fails
+            there is a limit, unless it is named here. ``key-paths`` makes anonymous key paths
+            breakage.
         like: another object that is built alike, with other values: its treedef must be equal.
         build: the function that made the object, if it can be called again: it is called once more,
             and once inside ``jit``. By default the class's constructor is tried.
@@ -78,8 +85,9 @@ def check_pytree(
         PytreeCheckError: the contract is broken; ``findings`` has one entry per cause.
         InvalidArgumentError: an argument cannot be used.
 
-    Results of ``probe`` are compared within the square root of the dtype's machine epsilon, relative
-    to the largest entry (half of the digits: transformations may reorder sums); leaves exactly.
+    Results of ``probe`` are compared within the square root of the dtype's machine epsilon,
+    relative to the largest entry (half of the digits: transformations may reorder sums); leaves
+    are compared exactly.
 
     Example:
         >>> import jax.numpy as jnp
@@ -87,7 +95,7 @@ def check_pytree(
         >>> report.findings
         ()
     """
-    _check_arguments(obj, probe, through, build)
+    _check_arguments(probe, through, build)
     symptoms, skipped = _collect(_run(_Request(obj, probe, through, like, build, args)))
     report = PytreeReport(type_name(obj), group_by_cause(symptoms), tuple(dict.fromkeys(skipped)))
     if report.broken:
@@ -95,7 +103,7 @@ def check_pytree(
     return report
 
 
-def _check_arguments(obj: Any, probe: Any, through: Any, build: Any) -> None:
+def _check_arguments(probe: Any, through: Any, build: Any) -> None:
     for name, value in (("probe", probe), ("build", build)):
         if value is not None and not callable(value):
             raise InvalidArgumentError(
@@ -199,7 +207,6 @@ def _at_rest(subject: Subject, request: _Request) -> Iterator[_Found]:
     yield from round_trip_symptoms(subject)
     recipe, skipped = _recipe(subject, request)
     yield from skipped
-    yield from lost_state_symptoms(subject, recipe.twin if recipe else None)
     yield from hidden_symptoms(subject)
     yield from placeholder_symptoms(subject)
     yield from _key_paths(subject, request)
@@ -208,6 +215,17 @@ def _at_rest(subject: Subject, request: _Request) -> Iterator[_Found]:
     if recipe is not None:
         yield from construction_symptoms(subject, recipe)
     yield from copy_symptoms(subject)
+    twin = recipe.twin if recipe else None
+    yield from lost_state_symptoms(subject, twin, lambda other: _same_use(request, other))
+
+
+def _same_use(request: _Request, other: Any) -> bool:
+    """Whether there is a probe, and it does not tell the object from ``other``."""
+    probe = request.probe or default_probe(request.obj)
+    try:
+        return probe is not None and same_result(probe(request.obj), probe(other))
+    except Exception:
+        return False
 
 
 def _recipe(subject: Subject, request: _Request) -> tuple[Recipe | None, list[str]]:
@@ -241,7 +259,7 @@ def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
     expected = None
     if probe is not None:
         try:
-            expected = jax.block_until_ready(probe(subject.obj))
+            expected = probe(subject.obj)
         except Exception as error:
             cause = cause_of(error, f"probe of {type_name(subject.obj)}")
             yield Symptom(
@@ -251,11 +269,10 @@ def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
                 implied_by=frozenset(CONTRACTS),
             )
             probe = None
-        else:
-            used = take_apart(subject.obj)
-            if treedef_difference(subject.treedef, used.treedef):
-                yield _changed_by_use(subject)
-            subject = used
+    used = take_apart(subject.obj)
+    if treedef_difference(subject.treedef, used.treedef):
+        yield _changed_by_use(subject)
+    subject = used
     if not any(subject.data):
         yield "transformations: it has no arrays among its leaves"
         return
