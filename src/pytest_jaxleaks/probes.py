@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,4 +121,4 @@ def _spread(shape: tuple[int, ...]) -> Any:
     size = 1
     for length in shape:
         size *= length
-    return jnp.linspace(0.2, 0.7, size).reshape(shape)
+    return jnp.asarray(np.linspace(0.2, 0.7, size, dtype=np.float32).reshape(shape))

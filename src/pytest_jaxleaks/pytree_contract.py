@@ -180,7 +180,8 @@ def _placed(subject: Subject, name: str, values: list[Any]) -> Symptom | None:
         rebuilt = subject.rebuilt_with(values)
     except Exception as error:
         cause = cause_of(error, f"unflatten with {name}", hints.skip_init(obj))
-        return Symptom("placeholders", f"unflatten with {{}}: {_text(error)}", cause)
+        text = f"unflatten with {{}}: {_text(error)}"
+        return Symptom("placeholders", text, cause, implied_by=_CONVERTS)
     ids = {id(value) for value in values}
     expected = subject.leaves_with(values)
     try:
@@ -195,7 +196,7 @@ def _placed(subject: Subject, name: str, values: list[Any]) -> Symptom | None:
             f"flatten of an object filled with {{}}: {_text(error)}",
             cause_of(error, f"flatten with {name}", hints.register_dataclass(obj)),
             broken=name == "object()",
-            implied_by=frozenset({"flatten"}),
+            implied_by=_CONVERTS,
         )
     if len(leaves) == len(expected) and any(
         after is not before and not any(after is leaf for leaf in subject.leaves)
@@ -228,6 +229,7 @@ def _text(error: Exception) -> str:
     return first_line(error).replace("{", "{{").replace("}", "}}")
 
 
+_CONVERTS = frozenset({"flatten", "changed", "converts"})  # an unflatten or flatten that computes
 _UNEQUAL = frozenset({"round-trip", "treedef"})  # such treedefs differ without placeholders too
 
 
@@ -249,7 +251,8 @@ def _traced(subject: Subject) -> Iterator[Symptom]:
         )
     except Exception as error:
         cause = cause_of(error, "unflatten with tracers", hints.skip_init(subject.obj))
-        yield Symptom("placeholders", f"unflatten with tracers: {first_line(error)}", cause)
+        text = f"unflatten with tracers: {first_line(error)}"
+        yield Symptom("placeholders", text, cause, implied_by=_CONVERTS)
         return
     if jaxpr.jaxpr.eqns:
         names = ", ".join(sorted({eqn.primitive.name for eqn in jaxpr.jaxpr.eqns}))
@@ -261,7 +264,7 @@ def _traced(subject: Subject) -> Iterator[Symptom]:
                 f"unflatten of {type_name(subject.obj)} computes with its leaves",
                 hints.skip_init(subject.obj),
             ),
-            implied_by=frozenset({"placeholders"}),
+            implied_by=_CONVERTS | {"placeholders"},
         )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["copy_symptoms"]
 
 _FORBIDDEN = (TypeError, NotImplementedError, pickle.PicklingError, AttributeError)
-_DEEPER = frozenset({"round-trip", "nothing-hides", "treedef"})
+_DEEPER = frozenset({"round-trip", "nothing-hides", "treedef", "copies"})
 
 
 def copy_symptoms(subject: Subject) -> Iterator[Symptom | str]:

@@ -188,7 +188,7 @@ def _nudged(leaf: Any) -> Any:
     array = jnp.asarray(leaf)
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         return leaf
-    return (array * 1.001).astype(array.dtype)
+    return jnp.where(array == 0, 1e-3, array * 1.01).astype(array.dtype)
 
 
 def _inside_jit(subject: Subject, recipe: Recipe) -> Iterator[Symptom | str]:

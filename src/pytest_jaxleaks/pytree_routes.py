@@ -51,14 +51,21 @@ def _dynamic_part(subject: Subject, obj: Any) -> Any:
 
 
 def _batched(subject: Subject) -> Any:
-    dynamic = subject.dynamic
-    return jax.vmap(lambda _: dynamic)(jnp.arange(2))
+    """Build a batch of two equal objects under vmap."""
+    values = jax.jit(lambda leaves: [jnp.stack([jnp.asarray(x)] * 2) for x in leaves])(
+        subject.data_leaves()
+    )
+    return jax.vmap(lambda leaves: _dynamic_part(subject, subject.rebuilt_with(leaves)))(values)
 
 
 def _example_of(subject: Subject, batch: Any) -> Any:
     """Take the first example: only leaves have a batch axis, and static data is of one example."""
-    leaves = [leaf[0] for leaf in jax.tree.leaves(batch)]
+    leaves = _first(jax.tree.leaves(batch))
     return jax.tree.unflatten(jax.tree.structure(subject.dynamic), leaves)
+
+
+def _first(batch: Any) -> Any:
+    return jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree))(batch)
 
 
 def _vmap(subject: Subject) -> Any:
@@ -72,15 +79,15 @@ def _grad(subject: Subject) -> None:
     if not any(inexact):
         return
     if all(inexact):
-        gradient = jax.grad(lambda obj: _energy(jax.tree.leaves(obj)))(subject.dynamic)
+        gradient = jax.jit(jax.grad(lambda obj: _energy(jax.tree.leaves(obj))))(subject.dynamic)
         got = jax.tree.leaves(gradient)
     else:
         got = _mixed_gradient(subject, values, inexact)
     chosen = [value for value, take in zip(values, inexact, strict=True) if take]
     if [leaf.shape for leaf in got] != [value.shape for value in chosen]:
         raise RouteFailedError("the gradient has other leaves than the object")
-    expected = [jnp.conj(2 * value) for value in chosen]
-    if not all(np.allclose(e, g, equal_nan=True) for e, g in zip(expected, got, strict=True)):
+    expected = [2 * np.conj(np.asarray(value)) for value in chosen]
+    if not all(map(_close, expected, got)):
         raise RouteFailedError("the gradient with respect to its leaves is wrong")
 
 
@@ -95,7 +102,7 @@ def _mixed_gradient(subject: Subject, values: list[Any], inexact: list[bool]) ->
         return _energy([leaf for leaf, take in zip(data, inexact, strict=True) if take])
 
     chosen = [value for value, take in zip(values, inexact, strict=True) if take]
-    return list(jax.grad(energy)(chosen))
+    return list(jax.jit(jax.grad(energy))(chosen))
 
 
 def _energy(leaves: list[Any]) -> Any:
@@ -209,7 +216,7 @@ def _used_under_vmap(subject: Subject, probe: Any, expected: Any) -> Iterator[Sy
 
     try:
         found = jax.vmap(use)(_batched(subject))
-        _compare_probe(expected, jax.tree.map(lambda leaf: leaf[0], found))
+        _compare_probe(expected, _first(found))
     except RouteFailedError as error:
         cause = Cause(
             f"vmap:{error}", f"used under vmap, {type_name(subject.obj)} differs: {error}"
@@ -274,6 +281,11 @@ def _sum(obj: Any) -> Any:
     return sum((jnp.sum(jnp.real(x)).astype(jnp.float32) for x in numbers), jnp.zeros(()))
 
 
+def _traced(transformed: Callable[[Any], Any], obj: Any) -> None:
+    """Trace without compiling: what goes wrong with a node goes wrong while tracing."""
+    jax.make_jaxpr(lambda given: jax.tree.leaves(transformed(given)))(obj)
+
+
 def _lower(subject: Subject) -> None:
     lowered = jax.jit(lambda obj: obj).lower(subject.dynamic)
     _ = lowered.args_info, lowered.out_info
@@ -286,9 +298,9 @@ def _export(subject: Subject) -> None:
 
 
 RARE_ROUTES: dict[str, Callable[[Subject], Any]] = {
-    "jacfwd": lambda subject: jax.jacfwd(_sum)(_floating(subject)),
-    "jacrev": lambda subject: jax.jacrev(_sum)(_floating(subject)),
-    "hessian": lambda subject: jax.hessian(_sum)(_floating(subject)),
+    "jacfwd": lambda subject: _traced(jax.jacfwd(_sum), _floating(subject)),
+    "jacrev": lambda subject: _traced(jax.jacrev(_sum), _floating(subject)),
+    "hessian": lambda subject: _traced(jax.hessian(_sum), _floating(subject)),
     "lower": _lower,
     "export": _export,
 }

@@ -34,7 +34,14 @@ from pytest_jaxleaks.pytree_routes import (
     same_result,
 )
 from pytest_jaxleaks.pytree_state import lost_state_symptoms
-from pytest_jaxleaks.pytree_subject import Subject, first_line, is_data, take_apart, type_name
+from pytest_jaxleaks.pytree_subject import (
+    Subject,
+    first_line,
+    is_data,
+    nodes,
+    take_apart,
+    type_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -214,9 +221,21 @@ def _at_rest(subject: Subject, request: _Request) -> Iterator[_Found]:
         yield from like_symptoms(subject, request.like)
     if recipe is not None:
         yield from construction_symptoms(subject, recipe)
+    yield from _parts_built_again(subject)
     yield from copy_symptoms(subject)
     twin = recipe.twin if recipe else None
     yield from lost_state_symptoms(subject, twin, lambda other: _same_use(request, other))
+
+
+def _parts_built_again(subject: Subject, most: int = 8) -> Iterator[_Found]:
+    """Build the nodes inside of the object again, one of each type."""
+    kinds = {type(node): node for _, node in nodes(subject.obj) if node is not subject.obj}
+    kinds.pop(type(subject.obj), None)
+    for node in list(kinds.values())[:most]:
+        part = take_apart(node)
+        recipe = recipe_of(part, None, ())
+        if recipe is not None and part.treedef.node_data() is not None:
+            yield from construction_symptoms(part, recipe)
 
 
 def _same_use(request: _Request, other: Any) -> bool:
