@@ -22,7 +22,16 @@ from pytest_jaxleaks.frames import frame_locals
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Link", "attributes", "class_name", "dotted_name", "function_name", "key_text", "links"]
+__all__ = [
+    "Link",
+    "attributes",
+    "class_name",
+    "dotted_name",
+    "function_name",
+    "key_text",
+    "links",
+    "module_variables",
+]
 
 _LONGEST_KEY = 60
 _PLAIN_KEYS = (str, bytes, int, float, complex, bool, type(None))
@@ -37,11 +46,16 @@ class Link(NamedTuple):
         child: the thing that is held.
         named_by: dotted name of the attribute, variable or argument that holds it, such as
             ``model.Model.cache``; None where the link has no name of its own (``list[0]``).
+        kind: ``attribute``, ``class attribute``, ``function attribute``, ``module variable``,
+            ``local variable``, ``generator variable``, ``closure variable``, ``default argument``,
+            ``cache``, ``context variable``, ``thread-local``, ``method``, ``object array`` or
+            ``element``.
     """
 
     label: str
     child: Any
     named_by: str | None = None
+    kind: str = "element"
 
 
 def class_name(cls: type) -> str:
@@ -128,7 +142,7 @@ def _of_attributes(obj: Any) -> Iterator[Link]:
     cls = type(obj)
     for raw, value in attributes(obj):
         name = _PUBLIC_NAMES.get(raw, raw)
-        yield Link(f"{class_name(cls)}.{name}", value, f"{dotted_name(cls)}.{name}")
+        yield Link(f"{class_name(cls)}.{name}", value, f"{dotted_name(cls)}.{name}", "attribute")
 
 
 def _of_dict(obj: Any) -> Iterator[Link]:
@@ -154,9 +168,9 @@ def _of_tuple(obj: Any) -> Iterator[Link]:
     fields = fields if isinstance(fields, tuple) and len(fields) == tuple.__len__(obj) else ()
     for index, value in enumerate(tuple.__iter__(obj)):
         if fields and isinstance(fields[index], str):
-            yield Link(
-                f"{class_name(cls)}.{fields[index]}", value, f"{dotted_name(cls)}.{fields[index]}"
-            )
+            field = fields[index]
+            dotted = f"{dotted_name(cls)}.{field}"
+            yield Link(f"{class_name(cls)}.{field}", value, dotted, "attribute")
         else:
             yield Link(f"{class_name(cls)}[{index}]", value)
 
@@ -172,7 +186,7 @@ def _of_set(base: type) -> Callable[[Any], Iterator[Link]]:
 
 def _of_cell(obj: Any) -> Iterator[Link]:
     with contextlib.suppress(ValueError):  # the variable is not bound yet, or deleted
-        yield Link("closure variable", obj.cell_contents)
+        yield Link("closure variable", obj.cell_contents, kind="closure variable")
 
 
 def _of_function(obj: Any) -> Iterator[Link]:
@@ -180,10 +194,11 @@ def _of_function(obj: Any) -> Iterator[Link]:
     for variable, cell in zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=False):
         with contextlib.suppress(ValueError):
             value = cell.cell_contents
-            yield Link(f"closure variable '{variable}' of {name}", value, f"{dotted}.{variable}")
+            label = f"closure variable '{variable}' of {name}"
+            yield Link(label, value, f"{dotted}.{variable}", "closure variable")
     yield from _of_defaults(obj, name, dotted)
     for attribute, value in list((_instance_dict(obj) or {}).items()):
-        yield Link(f"{name}.{attribute}", value, f"{dotted}.{attribute}")
+        yield Link(f"{name}.{attribute}", value, f"{dotted}.{attribute}", "function attribute")
 
 
 def _of_defaults(obj: Any, name: str, dotted: str) -> Iterator[Link]:
@@ -191,13 +206,14 @@ def _of_defaults(obj: Any, name: str, dotted: str) -> Iterator[Link]:
     positional = code.co_varnames[: code.co_argcount]
     pairs = list(zip(positional[len(positional) - len(defaults) :], defaults, strict=False))
     for argument, value in [*pairs, *(obj.__kwdefaults__ or {}).items()]:
-        yield Link(f"default argument '{argument}' of {name}", value, f"{dotted}.{argument}")
+        label = f"default argument '{argument}' of {name}"
+        yield Link(label, value, f"{dotted}.{argument}", "default argument")
 
 
 def _of_method(obj: Any) -> Iterator[Link]:
     name = getattr(obj.__func__, "__name__", "?") if _is_function(obj.__func__) else "?"
     owner = class_name(type(obj.__self__))
-    yield Link(f"bound method '{name}' of {owner}", obj.__self__)
+    yield Link(f"bound method '{name}' of {owner}", obj.__self__, kind="method")
     yield Link(f"function of bound method '{name}'", obj.__func__)
 
 
@@ -221,12 +237,12 @@ def _of_partial(obj: Any) -> Iterator[Link]:
 
 
 def _of_lru_cache(obj: Any) -> Iterator[Link]:
-    wrapped = (_instance_dict(obj) or {}).get("__wrapped__")
+    wrapped: Any = (_instance_dict(obj) or {}).get("__wrapped__")
     name = function_name(wrapped) if _is_function(wrapped) else "a cached function"
     dotted = _dotted_function(wrapped) if _is_function(wrapped) else None
     for child in gc.get_referents(obj):
         if child is not wrapped and child is not _instance_dict(obj):
-            yield Link(f"cache of {name}", child, dotted)
+            yield Link(f"cache of {name}", child, dotted, "cache")
     yield Link(f"function cached by {name}", wrapped)
 
 
@@ -238,7 +254,7 @@ def _of_suspended(frame_name: str, kind: str) -> Callable[[Any], Iterator[Link]]
             module = frame.f_globals.get("__name__", "")
             for variable, value in frame_locals(frame).items():
                 label = f"local variable '{variable}' of suspended {kind} {name}"
-                yield Link(label, value, f"{module}.{name}.{variable}")
+                yield Link(label, value, f"{module}.{name}.{variable}", "generator variable")
 
     return enumerate_links
 
@@ -248,19 +264,26 @@ def _of_frame(obj: Any) -> Iterator[Link]:
     name = code.co_qualname.replace("<locals>.", "")
     module = obj.f_globals.get("__name__", "")
     for variable, value in frame_locals(obj).items():
-        yield Link(f"local variable '{variable}' of {name}", value, f"{module}.{name}.{variable}")
+        label = f"local variable '{variable}' of {name}"
+        yield Link(label, value, f"{module}.{name}.{variable}", "local variable")
 
 
 def _of_class(obj: Any) -> Iterator[Link]:
     for name, value in list(type.__dict__["__dict__"].__get__(obj).items()):
-        dotted = f"{dotted_name(obj)}.{name}"
-        yield Link(f"class attribute '{name}' of {class_name(obj)}", value, dotted)
+        label = f"class attribute '{name}' of {class_name(obj)}"
+        yield Link(label, value, f"{dotted_name(obj)}.{name}", "class attribute")
 
 
 def _of_module(obj: Any) -> Iterator[Link]:
     module = str(types.ModuleType.__getattribute__(obj, "__name__"))
-    for name, value in list((_instance_dict(obj) or {}).items()):
-        yield Link(f"module variable '{name}' of {module}", value, f"{module}.{name}")
+    yield from module_variables(module, _instance_dict(obj) or {})
+
+
+def module_variables(module: str, variables: dict[str, Any]) -> Iterator[Link]:
+    """Yield the variables of a module, given its name and its dict."""
+    for name, value in list(variables.items()):
+        label = f"module variable '{name}' of {module}"
+        yield Link(label, value, f"{module}.{name}", "module variable")
 
 
 def _of_descriptor(*names: str) -> Callable[[Any], Iterator[Link]]:
@@ -275,14 +298,15 @@ def _of_descriptor(*names: str) -> Callable[[Any], Iterator[Link]]:
 
 def _of_context(obj: Any) -> Iterator[Link]:
     for variable, value in list(contextvars.Context.items(obj)):
-        yield Link(f"context variable '{variable.name}'", value, variable.name)
+        label = f"context variable '{variable.name}'"
+        yield Link(label, value, variable.name, "context variable")
 
 
 def _of_thread_local(obj: Any) -> Iterator[Link]:
     cls = type(obj)
     for name, value in list(threading.local.__getattribute__(obj, "__dict__").items()):
         label = f"thread-local '{name}' of {class_name(cls)}"
-        yield Link(label, value, f"{dotted_name(cls)}.{name}")
+        yield Link(label, value, f"{dotted_name(cls)}.{name}", "thread-local")
 
 
 def _of_weak_reference(obj: Any) -> Iterator[Link]:
@@ -299,7 +323,7 @@ def _of_ndarray(obj: Any) -> Iterator[Link]:
         for index, value in zip(
             numpy.ndindex(*obj.shape), flat[:_ITERATION_CAP].tolist(), strict=False
         ):
-            yield Link(f"ndarray[{', '.join(map(str, index))}]", value)
+            yield Link(f"ndarray[{', '.join(map(str, index))}]", value, kind="object array")
 
 
 _BY_TYPE: dict[type, Callable[[Any], Iterator[Link]]] = {
@@ -329,7 +353,6 @@ _BY_TYPE: dict[type, Callable[[Any], Iterator[Link]]] = {
 }
 
 
-@functools.cache
 def _enumerators(cls: type) -> tuple[Callable[[Any], Iterator[Link]], ...]:
     """Return what enumerates an instance of ``cls``: its attributes, then its base container."""
     found = [

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_jaxleaks import checking, report
+
 if TYPE_CHECKING:
     import pytest
 
 # Rooms on pytest's side, in the order in which they add options and configure themselves.
-# Each one is a module with ``add_options(parser)`` and ``configure(config)``.
+_ROOMS = (checking, report)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add every option and ini value of the contract."""
+    """Add the options and ini values of every room."""
+    for room in _ROOMS:
+        room.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers, then the hooks of the features that are on."""
+    """Let every room register its markers and hooks."""
+    for room in _ROOMS:
+        room.configure(config)
