@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from pytest_jaxleaks import pytree_hints as hints
-from pytest_jaxleaks.errors import TracerLeakError
 from pytest_jaxleaks.hidden_values import tracer_symptoms
 from pytest_jaxleaks.links import attributes
 from pytest_jaxleaks.pytree_causes import treedef_difference
 from pytest_jaxleaks.pytree_contract import difference_symptom
-from pytest_jaxleaks.pytree_findings import Cause, Symptom
 from pytest_jaxleaks.pytree_subject import first_line, is_data, same_value, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pytest_jaxleaks.pytree_findings import Symptom
     from pytest_jaxleaks.pytree_subject import Subject
 
 __all__ = ["Recipe", "construction_symptoms", "like_symptoms", "recipe_of"]
@@ -194,34 +192,8 @@ def _nudged(leaf: Any) -> Any:
 def _inside_jit(subject: Subject, recipe: Recipe) -> Iterator[Symptom | str]:
     name = type_name(subject.obj)
     try:
-        found, leaks = leaks_of(recipe.inside_jit)
+        found = recipe.inside_jit()
     except Exception as error:
         yield f"construction of {name} inside jit: {first_line(error)}"
         return
-    for leak in leaks:
-        yield Symptom(
-            "construction",
-            f"building it inside jit leaves a tracer behind: {leak}",
-            Cause(
-                f"leak:{leak}",
-                f"building {name} inside a traced function keeps a tracer: {leak}",
-                hints.build_outside_jit(subject.obj),
-            ),
-            implied_by=frozenset({"nothing-hides"}),
-        )
     yield from tracer_symptoms(found, "built inside jit")
-
-
-def leaks_of(run: Callable[[], Any]) -> tuple[Any, list[str]]:
-    """Run something under the leak check; return its result and the holders of what leaked."""
-    try:
-        from pytest_jaxleaks.watching import no_tracer_leaks
-    except ImportError:
-        return run(), []
-    result: list[Any] = []
-    try:
-        with no_tracer_leaks():
-            result.append(run())
-    except TracerLeakError as error:
-        return (result or [None])[0], [str(leak) for leak in error.leaks]
-    return result[0], []

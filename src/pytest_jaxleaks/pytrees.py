@@ -42,6 +42,7 @@ from pytest_jaxleaks.pytree_subject import (
     take_apart,
     type_name,
 )
+from pytest_jaxleaks.pytree_watch import watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -103,8 +104,10 @@ def check_pytree(
         ()
     """
     _check_arguments(probe, through, build)
-    symptoms, skipped = _collect(_run(_Request(obj, probe, through, like, build, args)))
-    report = PytreeReport(type_name(obj), group_by_cause(symptoms), tuple(dict.fromkeys(skipped)))
+    request = _Request(obj, probe, through, like, build, args)
+    name = type_name(obj)
+    symptoms, skipped = _collect(watched(_run(request), name))
+    report = PytreeReport(name, group_by_cause(symptoms), tuple(dict.fromkeys(skipped)))
     if report.broken:
         raise PytreeCheckError(str(report), report.findings)
     return report
