@@ -6,7 +6,6 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.export
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,9 +21,10 @@ if TYPE_CHECKING:
 
     from pytest_jaxleaks.pytree_subject import Subject
 
-__all__ = ["RARE_ROUTES", "ROUTES", "run_rare_route", "run_route", "same_result"]
+__all__ = ["DEEPER", "ROUTES", "fails_for_bare_leaves", "run_route", "same_result"]
 
-_DEEPER = frozenset({"round-trip", "nothing-hides", "placeholders", "treedef", "key-paths"})
+DEEPER = frozenset({"round-trip", "nothing-hides", "placeholders", "treedef", "key-paths"})
+"""The parts of the contract whose breakage explains what goes wrong in a transformation."""
 
 
 class RouteFailedError(Exception):
@@ -189,14 +189,14 @@ def run_route(name: str, subject: Subject, probe: Any, expected: Any) -> Iterato
             _compare_probe(expected, probe(found))
     except RouteFailedError as error:
         cause = Cause(f"route:{error}", f"{type_name(subject.obj)} through {name}: {error}")
-        yield Symptom("through", f"through {name}: {error}", cause, implied_by=_DEEPER)
+        yield Symptom("through", f"through {name}: {error}", cause, implied_by=DEEPER)
     except Exception as error:
         cause = cause_of(error, f"{name} of {type_name(subject.obj)}", hints.skip_init(subject.obj))
         text = f"through {name}: {first_line(error)}"
-        if _fails_for_bare_leaves(ROUTES[name], subject, error):
+        if fails_for_bare_leaves(ROUTES[name], subject, error):
             yield text
         else:
-            yield Symptom("through", text, cause, implied_by=_DEEPER)
+            yield Symptom("through", text, cause, implied_by=DEEPER)
     if name == "vmap" and probe is not None:
         yield from _used_under_vmap(subject, probe, expected)
 
@@ -221,12 +221,12 @@ def _used_under_vmap(subject: Subject, probe: Any, expected: Any) -> Iterator[Sy
         cause = Cause(
             f"vmap:{error}", f"used under vmap, {type_name(subject.obj)} differs: {error}"
         )
-        yield Symptom("through", f"used under vmap: {error}", cause, implied_by=_DEEPER)
+        yield Symptom("through", f"used under vmap: {error}", cause, implied_by=DEEPER)
     except Exception as error:
         cause = cause_of(error, f"use of {type_name(subject.obj)} under vmap")
         text = f"used under vmap: {first_line(error)}"
         concrete = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))
-        yield Symptom("through", text, cause, not concrete, implied_by=_DEEPER)
+        yield Symptom("through", text, cause, not concrete, implied_by=DEEPER)
 
 
 def _compare_probe(expected: Any, found: Any) -> None:
@@ -263,51 +263,7 @@ def _close(expected: Any, found: Any) -> bool:
     return bool(np.allclose(left, right, rtol=tolerance, atol=tolerance * scale, equal_nan=True))
 
 
-def _floating(subject: Subject) -> Any:
-    """The object with floating leaves only: a Jacobian exists for nothing else."""
-
-    def converted(leaf: Any) -> Any:
-        array = jnp.asarray(leaf)
-        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-            return jnp.zeros(array.shape)
-        return array if jnp.issubdtype(array.dtype, jnp.floating) else jnp.ones(array.shape)
-
-    return jax.tree.map(converted, subject.dynamic)
-
-
-def _sum(obj: Any) -> Any:
-    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(obj)]
-    numbers = [x for x in leaves if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
-    return sum((jnp.sum(jnp.real(x)).astype(jnp.float32) for x in numbers), jnp.zeros(()))
-
-
-def _traced(transformed: Callable[[Any], Any], obj: Any) -> None:
-    """Trace without compiling: what goes wrong with a node goes wrong while tracing."""
-    jax.make_jaxpr(lambda given: jax.tree.leaves(transformed(given)))(obj)
-
-
-def _lower(subject: Subject) -> None:
-    lowered = jax.jit(lambda obj: obj).lower(subject.dynamic)
-    _ = lowered.args_info, lowered.out_info
-    lowered.compile()(subject.dynamic)
-
-
-def _export(subject: Subject) -> None:
-    exported = jax.export.export(jax.jit(_sum))(subject.dynamic)
-    exported.call(subject.dynamic)
-
-
-RARE_ROUTES: dict[str, Callable[[Subject], Any]] = {
-    "jacfwd": lambda subject: _traced(jax.jacfwd(_sum), _floating(subject)),
-    "jacrev": lambda subject: _traced(jax.jacrev(_sum), _floating(subject)),
-    "hessian": lambda subject: _traced(jax.hessian(_sum), _floating(subject)),
-    "lower": _lower,
-    "export": _export,
-}
-"""Transformations that put unusual placeholders into the object. What fails here is a limit."""
-
-
-def _fails_for_bare_leaves(
+def fails_for_bare_leaves(
     route: Callable[[Subject], Any], subject: Subject, error: Exception
 ) -> bool:
     """Whether a plain list of the same leaves fails alike: then the object is not to blame."""
@@ -316,22 +272,3 @@ def _fails_for_bare_leaves(
     except Exception as other:
         return type(other) is type(error)
     return False
-
-
-def run_rare_route(name: str, subject: Subject, demanded: bool) -> Iterator[Symptom | str]:
-    """Send the object through one of the rarer transformations.
-
-    Args:
-        name: a key of ``RARE_ROUTES``.
-        subject: the object.
-        demanded: the caller asked for it, so that a failure is breakage and no limit.
-    """
-    try:
-        RARE_ROUTES[name](subject)
-    except Exception as error:
-        if _fails_for_bare_leaves(RARE_ROUTES[name], subject, error):
-            yield f"{name}: {first_line(error)}"
-            return
-        cause = cause_of(error, f"{name} of {type_name(subject.obj)}")
-        deeper = _DEEPER | {"leaves by type"}
-        yield Symptom("through", f"{name}: {first_line(error)}", cause, demanded, deeper)

@@ -16,20 +16,19 @@ from pytest_jaxleaks.hidden_values import hidden_symptoms
 from pytest_jaxleaks.probes import default_probe
 from pytest_jaxleaks.pytree_causes import cause_of, treedef_difference
 from pytest_jaxleaks.pytree_contract import (
-    key_path_symptoms,
-    placeholder_symptoms,
     purity_symptoms,
     round_trip_symptoms,
 )
 from pytest_jaxleaks.pytree_copies import copy_symptoms
 from pytest_jaxleaks.pytree_findings import CONTRACTS, Cause, Symptom, group_by_cause
 from pytest_jaxleaks.pytree_hints import register_dataclass
+from pytest_jaxleaks.pytree_key_paths import key_path_symptoms
 from pytest_jaxleaks.pytree_lookalikes import construction_symptoms, like_symptoms, recipe_of
+from pytest_jaxleaks.pytree_placeholders import placeholder_symptoms
+from pytest_jaxleaks.pytree_rare_routes import RARE_ROUTES, run_rare_route
 from pytest_jaxleaks.pytree_report import PytreeReport
 from pytest_jaxleaks.pytree_routes import (
-    RARE_ROUTES,
     ROUTES,
-    run_rare_route,
     run_route,
     same_result,
 )
