@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from pytest_jaxleaks.leaks import Leak
     from pytest_jaxleaks.pytree_findings import PytreeFinding
+    from pytest_jaxleaks.pytree_report import PytreeReport
 
 __all__ = ["InvalidArgumentError", "JaxLeaksError", "PytreeCheckError", "TracerLeakError"]
 
@@ -42,12 +43,19 @@ class PytreeCheckError(JaxLeaksError, AssertionError):
     """An object breaks the pytree contract.
 
     Attributes:
+        report: the whole report, whose text is the message.
         findings: one per cause, in the order in which the message shows them; ``kind`` tells the
             broken ones from mere limits.
     """
 
+    report: PytreeReport
     findings: tuple[PytreeFinding, ...]
 
-    def __init__(self, message: str, findings: Sequence[PytreeFinding] = ()) -> None:
-        super().__init__(message)
-        self.findings = tuple(findings)
+    def __init__(self, report: PytreeReport) -> None:
+        super().__init__(str(report))
+        self.report = report
+        self.findings = report.findings
+
+    def __reduce__(self) -> tuple[type[PytreeCheckError], tuple[PytreeReport]]:
+        """Pickle with the report rather than with the message, for xdist workers."""
+        return type(self), (self.report,)

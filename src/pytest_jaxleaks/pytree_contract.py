@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -83,7 +85,9 @@ def _blame(found: AuxDifference) -> str:
 def _mend(found: AuxDifference, obj: Any) -> str | None:
     if isinstance(found.left, (jax.Array, np.ndarray)):
         return hints.register_dataclass(obj, _attributes_that_hold(obj, found))
-    return hints.hash_by_content(found.where)
+    if isinstance(found.left, (types.FunctionType, types.MethodType, functools.partial)):
+        return hints.NAMED_FUNCTION
+    return hints.EQUAL_BY_CONTENT if found.by_identity or found.raises else None
 
 
 def _attributes_that_hold(obj: Any, found: AuxDifference) -> list[str]:

@@ -14,46 +14,68 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "EQUAL_BY_CONTENT",
+    "NAMED_FUNCTION",
     "build_outside_jit",
     "differentiate_parameters",
-    "hash_by_content",
     "register_dataclass",
     "skip_init",
 ]
 
+EQUAL_BY_CONTENT = """\
+@dataclasses.dataclass(frozen=True)  # equal by content, so that treedefs are equal too
+class Static:
+    name: str
+    sizes: tuple[int, ...]"""
+"""The mend for static data that is equal only to itself, or cannot be compared."""
+
+NAMED_FUNCTION = """\
+def activation(x):  # at module level: one function for all instances
+    return jax.nn.relu(x)"""
+"""The mend for a function among the static data that every instance makes anew."""
+
 
 def build_outside_jit(obj: Any) -> str:
     """Return the mend for an object whose class cannot be changed: jit returns parameters only."""
-    name = type_name(obj)
-    return f"params = jax.jit(compute_params)(x)  # arrays only\nobj = {name}(*params)"
+    return f"params = jax.jit(compute_params)(x)  # arrays only\nobj = {type_name(obj)}(*params)"
 
 
 def differentiate_parameters(obj: Any) -> str:
     """Return the mend for Jacobians: differentiate with respect to the parameters instead."""
-    name = type_name(obj)
-    return f"jacobian = jax.jacfwd(lambda params: f({name}(*params)))(params)"
+    return f"jacobian = jax.jacfwd(lambda params: f({type_name(obj)}(*params)))(params)"
 
 
 def register_dataclass(obj: Any, also_data: Sequence[str] = ()) -> str | None:
     """Return a definition of the class whose arrays are leaves and whose other fields are static.
 
     Args:
-        obj: an instance with plain attributes; None is returned where it has none.
+        obj: an instance with plain attributes, or a named tuple; None is returned where it has no
+            fields, or where its class comes from an installed package.
         also_data: attributes that should be leaves although they are none today.
     """
-    fields = dict(attributes(obj))
-    leaves = jax.tree.leaves(obj)
+    fields = _fields(obj)
     if not fields or is_installed(type(obj)) or not all(name.isidentifier() for name in fields):
         return None
-    lines = []
-    for name, value in fields.items():
-        if name in also_data or _holds_data(value, leaves):
-            lines.append(f"    {name}: Any")
-        else:
-            lines.append(f"    {name}: Any = dataclasses.field(metadata=dict(static=True))")
-    lines.sort(key=lambda line: "static" in line)
-    head = "@jax.tree_util.register_dataclass\n@dataclasses.dataclass(kw_only=True)\n"
-    return f"{head}class {type_name(obj).rpartition('.')[2]}:\n" + "\n".join(lines)
+    leaves = jax.tree.leaves(obj)
+    data = [
+        f"    {name}: Any"
+        for name, value in fields.items()
+        if name in also_data or _holds_data(value, leaves)
+    ]
+    static = [
+        f'    {name}: Any = dataclasses.field(metadata={{"static": True}})'
+        for name, value in fields.items()
+        if name not in also_data and not _holds_data(value, leaves)
+    ]
+    head = "@jax.tree_util.register_dataclass\n@dataclasses.dataclass\n"
+    return f"{head}class {type_name(obj).rpartition('.')[2]}:\n" + "\n".join(data + static)
+
+
+def _fields(obj: Any) -> dict[str, Any]:
+    names = getattr(type(obj), "_fields", None)
+    if isinstance(obj, tuple) and names:
+        return dict(zip(names, obj, strict=False))
+    return dict(attributes(obj))
 
 
 def _holds_data(value: Any, leaves: Sequence[Any]) -> bool:
@@ -68,11 +90,16 @@ def is_installed(cls: type) -> bool:
 
 
 def skip_init(obj: Any) -> str | None:
-    """Return a ``tree_unflatten`` that runs neither ``__init__`` nor ``__new__`` of the class."""
-    leaves = jax.tree.leaves(obj, is_leaf=lambda child: child is not obj)
+    """Return a ``tree_unflatten`` that runs neither ``__init__`` nor ``__new__`` of the class.
+
+    Where the children are not just the attributes, a definition as a dataclass is returned.
+    """
+    if is_installed(type(obj)):
+        return None
+    children = jax.tree.leaves(obj, is_leaf=lambda child: child is not obj)
     fields = dict(attributes(obj))
-    names = [name for leaf in leaves for name, value in fields.items() if value is leaf]
-    if not names or len(names) != len(leaves) or len(names) != len(fields):
+    names = [name for child in children for name, value in fields.items() if value is child]
+    if not names or not len(names) == len(children) == len(fields):
         return register_dataclass(obj)
     targets = ", ".join(f"obj.{name}" for name in names)
     return (
@@ -81,15 +108,4 @@ def skip_init(obj: Any) -> str | None:
         "    obj = object.__new__(cls)  # no __init__, no conversion, no validation\n"
         f"    ({targets},) = children\n"
         "    return obj"
-    )
-
-
-def hash_by_content(where: str) -> str:
-    """Return the mend for static data that compares by identity or cannot be compared."""
-    del where
-    return (
-        "@dataclasses.dataclass(frozen=True)  # equal by content, hashable\n"
-        "class Static:\n"
-        "    name: str\n"
-        "    sizes: tuple[int, ...]"
     )

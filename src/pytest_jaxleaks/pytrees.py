@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import traceback
 import warnings
+from collections.abc import Iterable
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,17 +103,17 @@ def check_pytree(
         >>> report.findings
         ()
     """
-    _check_arguments(probe, through, build)
+    _check_arguments(probe, through, build, args)
     request = _Request(obj, probe, through, like, build, args)
     name = type_name(obj)
     symptoms, skipped = _collect(watched(_run(request), name))
     report = PytreeReport(name, group_by_cause(symptoms), tuple(dict.fromkeys(skipped)))
     if report.broken:
-        raise PytreeCheckError(str(report), report.findings)
+        raise PytreeCheckError(report)
     return report
 
 
-def _check_arguments(probe: Any, through: Any, build: Any) -> None:
+def _check_arguments(probe: Any, through: Any, build: Any, args: Any) -> None:
     for name, value in (("probe", probe), ("build", build)):
         if value is not None and not callable(value):
             raise InvalidArgumentError(
@@ -123,6 +124,14 @@ def _check_arguments(probe: Any, through: Any, build: Any) -> None:
         raise InvalidArgumentError(
             f"through must be a sequence of names, and is the text {through!r}"
         )
+    if not isinstance(through, Iterable):
+        raise InvalidArgumentError(
+            f"through must be a sequence of names, and is {type(through).__name__}"
+        )
+    if not isinstance(args, (tuple, list)):
+        raise InvalidArgumentError(f"args must be a tuple or list, and is {type(args).__name__}")
+    if args and build is None:
+        raise InvalidArgumentError("args are the arguments of build, and build is None")
     unknown = [name for name in through if name not in known]
     if unknown:
         raise InvalidArgumentError(
