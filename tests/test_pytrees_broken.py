@@ -109,6 +109,13 @@ def slotted(value: Any) -> Slotted:
     return self
 
 
+def in_object_array(value: Any) -> np.ndarray:
+    """Return a numpy array of objects with ``value`` among them."""
+    array = np.empty(2, dtype=object)
+    array[0] = value
+    return array
+
+
 def cached(value: Any) -> Any:
     """Return a cached function that has been called."""
     function = functools.lru_cache(lambda n: value * n)
@@ -136,7 +143,7 @@ HIDING_PLACES = {
     "dict": (lambda v: {"memo": v}, "dict['memo']"),
     "lru_cache": (cached, "cache of cached"),
     "jitted closure": (lambda v: jax.jit(closure_over(v)), "closure variable 'value'"),
-    "object array": (lambda v: np.array([v, None], dtype=object), "ndarray[0]"),
+    "object array": (in_object_array, "ndarray[0]"),
     "array itself": (lambda v: v, "HoldsStatic.aux"),
 }
 

@@ -9,7 +9,6 @@ transformation can replace it. Arrays that an object drops and computes again ar
 from __future__ import annotations
 
 import collections
-import functools
 import sys
 import types
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -63,7 +62,7 @@ def reachable_arrays(obj: Any) -> dict[int, Hidden]:
     kept = [obj]  # an id stays taken while its object lives
     while queue and len(seen) < _MOST_OBJECTS:
         value, path, holder = queue.popleft()
-        if not holder and path and isinstance(value, _OPAQUE):
+        if not holder and path and _is_opaque(value):
             holder = path[-1]
         if _is_array(value):
             found[id(value)] = Hidden(value, path, holder or " ".join(path[-1:]))
@@ -77,7 +76,10 @@ def reachable_arrays(obj: Any) -> dict[int, Hidden]:
     return found
 
 
-_OPAQUE = (types.FunctionType, types.MethodType, functools.partial)
+def _is_opaque(value: Any) -> bool:
+    """Whether JAX cannot follow: functions, bound methods, partials, cached functions."""
+    return callable(value) and jax.tree_util.all_leaves([value])
+
 
 _ATOMS = (str, bytes, int, float, complex, type(None), type, types.ModuleType, types.CodeType)
 
