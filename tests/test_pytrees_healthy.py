@@ -305,7 +305,7 @@ containers = st.recursive(
 
 
 @given(containers)
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_generated_containers(tree: Any) -> None:
     """Nested containers of arrays, numbers, None, text and custom nodes give no finding at all."""
     assert check_pytree(tree).findings == ()

@@ -212,27 +212,28 @@ def test_object(group, name):
         assert any("jacfwd" in text for text in symptoms), "every distrax object has this limit"
 
 
+def verdict(report: PytreeReport) -> str:
+    """Return the last two columns of the table: what is broken, and the limits."""
+    causes = "; ".join(finding.cause for finding in report.broken)
+    limits = []
+    for finding in report.limits:
+        if finding.contract in ("placeholders", "through"):
+            limits += [text.partition(":")[0] for text in finding.symptoms if ":" in text]
+        else:
+            limits.append(finding.contract)
+    noted = ", ".join(dict.fromkeys(limits)) or "none"
+    return f"{f'**broken**: {causes}' if causes else 'holds'} | {noted}"
+
+
 def main() -> None:
-    """Print the table."""
-    print("| object | verdict | cause, and limits |\n| --- | --- | --- |")
+    """Print the table: objects with the same verdict share a row."""
+    print("| objects | verdict | limits |\n| --- | --- | --- |")
     for group, make in GROUPS.items():
+        rows: dict[str, list[str]] = {}
         for name, obj in make().items():
-            report = checked(obj)
-            causes = [finding.cause for finding in report.broken]
-            limits = [
-                text.partition(":")[0]
-                for finding in report.limits
-                for text in finding.symptoms
-                if finding.contract in ("placeholders", "through") and ":" in text
-            ]
-            limits += [
-                finding.contract
-                for finding in report.limits
-                if finding.contract not in ("placeholders", "through")
-            ]
-            noted = [f"limits: {', '.join(dict.fromkeys(limits))}"] if limits else []
-            verdict = "broken" if causes else "holds"
-            print(f"| {group} {name} | {verdict} | {'; '.join(causes + noted)} |", flush=True)
+            rows.setdefault(verdict(checked(obj)), []).append(name)
+        for text, names in rows.items():
+            print(f"| {group}: {', '.join(names)} | {text} |", flush=True)
 
 
 if __name__ == "__main__":

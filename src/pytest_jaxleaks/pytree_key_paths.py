@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -76,7 +77,9 @@ def _follow(obj: Any, path: tuple[Any, ...]) -> Any:
     for key in path:
         try:
             if isinstance(key, jax.tree_util.GetAttrKey):
-                obj = getattr(obj, key.name)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that an attribute is deprecated is no news
+                    obj = getattr(obj, key.name)
             elif isinstance(key, jax.tree_util.SequenceKey):
                 obj = obj[key.idx]
             elif isinstance(key, jax.tree_util.DictKey):

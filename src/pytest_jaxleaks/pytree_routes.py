@@ -52,9 +52,7 @@ def _dynamic_part(subject: Subject, obj: Any) -> Any:
 
 def _batched(subject: Subject) -> Any:
     """Build a batch of two equal objects under vmap."""
-    values = jax.jit(lambda leaves: [jnp.stack([jnp.asarray(x)] * 2) for x in leaves])(
-        subject.data_leaves()
-    )
+    values = [_stacked(leaf) for leaf in subject.data_leaves()]
     return jax.vmap(lambda leaves: _dynamic_part(subject, subject.rebuilt_with(leaves)))(values)
 
 
@@ -64,8 +62,19 @@ def _example_of(subject: Subject, batch: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(subject.dynamic), leaves)
 
 
+def _stacked(leaf: Any) -> Any:
+    array = jnp.asarray(leaf)
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return jnp.stack([array, array])
+    return jnp.asarray(np.stack([np.asarray(array)] * 2))  # by numpy: nothing to compile
+
+
 def _first(batch: Any) -> Any:
-    return jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree))(batch)
+    def of(leaf: Any) -> Any:
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return leaf[0] if is_key else jnp.asarray(np.asarray(leaf)[0])
+
+    return jax.tree.map(of, batch)
 
 
 def _vmap(subject: Subject) -> Any:
