@@ -282,6 +282,23 @@ def test_attribute_with_another_value() -> None:
     assert "order was 4 and is 1 after a round trip" in finding.symptoms
 
 
+def test_attribute_that_was_set_later() -> None:
+    """A flag that was set after construction falls back on what the constructor sets."""
+
+    class Flagged:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+            self.training = False
+
+    jax.tree_util.register_pytree_node(
+        Flagged, lambda self: ((self.x,), None), lambda _, children: Flagged(*children)
+    )
+    obj = Flagged(X)
+    obj.training = True
+    (finding,) = broken(obj)
+    assert "training was True and is False after a round trip" in finding.symptoms
+
+
 def test_swapped_children_of_equal_value() -> None:
     """Children in another order are found although jit swaps them twice and their values agree."""
     Range = node(

@@ -190,7 +190,7 @@ HEALTHY = {
     "text": lambda: "text",
     "empty": dict,
     "function": lambda: jnp.tanh,
-    "nested": lambda: {"a": [Data(X), (None, "text", 1, 2.5, True, Data(1.0))], 3: Pair(X)},
+    "nested": lambda: {"a": [Data(X), (None, "text", 1, 2.5, True, Data(1.0))], "b": Pair(X)},
     "one array twice": lambda: [X, X, {"again": X}],
     "ordered and default dicts": lambda: [
         collections.OrderedDict(b=X, a=2 * X),

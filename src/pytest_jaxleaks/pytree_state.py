@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import enum
 import types
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,7 +48,7 @@ def lost_state_symptoms(
         twin: an object that the constructor built from the same arguments, or None. What it lacks
             as well is a cache that fills on use, and may be lost.
         same_use: whether a probe cannot tell the object from a rebuilt one. Then the loss of an
-            attribute that falls back on one of its class is a limit.
+            attribute that a default takes the place of is a limit.
     """
     values = subject.fresh_values()
     try:
@@ -58,15 +59,11 @@ def lost_state_symptoms(
         return
     pairs = zip(subject.data_leaves(), values, strict=True)
     exchanged = {id(old): new for old, new in pairs if isinstance(old, (jax.Array, np.ndarray))}
-    found = [
-        lost
-        for lost in _walk(subject.obj, rebuilt, exchanged)
-        if not _is_cache(lost, subject.obj, twin)
-    ]
-    for lost in found:
-        private = lost.name.startswith("_") and _looks_emptied(lost.after)
-        falls_back = lost.after is _MISSING and hasattr(type(lost.owner), lost.name)
-        yield _symptom(lost, not private and not (falls_back and same_use(rebuilt)))
+    for lost in list(_walk(subject.obj, rebuilt, exchanged)):
+        verdict = _verdict(lost, subject.obj, twin)
+        if verdict is not _Verdict.CACHE:
+            doubtful = verdict is _Verdict.DOUBTFUL and same_use(rebuilt)
+            yield _symptom(lost, broken=verdict is not _Verdict.EMPTIED and not doubtful)
 
 
 def _symptom(lost: _Lost, broken: bool) -> Symptom:
@@ -89,21 +86,48 @@ def _symptom(lost: _Lost, broken: bool) -> Symptom:
     )
 
 
-def _looks_emptied(after: Any) -> bool:
-    """Whether what is left of a private attribute looks like a cache that has been emptied."""
-    return (
-        after is _MISSING or after is None or (isinstance(after, (dict, list, set)) and not after)
-    )
+class _Verdict(enum.Enum):
+    """What the loss of an attribute means."""
+
+    CACHE = "it comes back by itself"
+    EMPTIED = "a private attribute that looks like an emptied cache"
+    DOUBTFUL = "something else takes its place: use decides"
+    LOST = "lost"
 
 
-def _is_cache(lost: _Lost, obj: Any, twin: Any) -> bool:
-    """Whether the value comes back by itself, or is missing in a freshly built object too."""
-    if lost.after is _MISSING:
-        for cls in type(lost.owner).__mro__:
-            found = vars(cls).get(lost.name.rpartition(".")[2])
-            if hasattr(type(found), "__get__") and not hasattr(type(found), "__set__"):
-                return True  # cached_property and its like
-    if twin is None or lost.owner is not obj:
+def _verdict(lost: _Lost, obj: Any, twin: Any) -> _Verdict:
+    """Judge by what a freshly built object has there, and by what takes the attribute's place."""
+    missing, private = lost.after is _MISSING, lost.name.startswith("_")
+    if missing and _comes_back(lost):
+        return _Verdict.CACHE
+    emptied = missing or lost.after is None or _is_empty(lost.after)
+    like_new = lost.owner is obj and _is_like_new(lost, twin)
+    if like_new and emptied and (private or not missing):
+        return _Verdict.CACHE
+    if private and emptied:
+        return _Verdict.EMPTIED
+    falls_back = missing and hasattr(type(lost.owner), lost.name)
+    return _Verdict.DOUBTFUL if like_new or falls_back else _Verdict.LOST
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, (dict, list, set)) and not value
+
+
+def _comes_back(lost: _Lost) -> bool:
+    """Whether the class computes it again on access, as ``cached_property`` and its like do."""
+    for cls in type(lost.owner).__mro__:
+        found = vars(cls).get(lost.name)
+        if isinstance(found, (types.FunctionType, staticmethod, classmethod)):
+            return False  # a method that the attribute had replaced
+        if hasattr(type(found), "__get__") and not hasattr(type(found), "__set__"):
+            return True
+    return False
+
+
+def _is_like_new(lost: _Lost, twin: Any) -> bool:
+    """Whether a freshly built object has the same there as what came back."""
+    if twin is None:
         return False
     fresh = dict(attributes(twin)).get(lost.name, _MISSING)
     return fresh is lost.after or next(_walk(fresh, lost.after, {}), None) is None

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import traceback
 import warnings
 from collections.abc import Iterable
-from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -202,8 +200,10 @@ def _refused(subject: Subject) -> Symptom | None:
 
 def _is_opaque(leaf: Any) -> bool:
     """Whether it is an object that JAX can do nothing with; functions are fixed leaves."""
-    plain = (bool, int, float, complex, str, bytes, FunctionType, MethodType, functools.partial)
-    return not is_data(leaf) and not isinstance(leaf, plain)
+    home = type(leaf).__module__.partition(".")[0]
+    is_function = callable(leaf) and home in ("builtins", "functools", "jax", "jaxlib")
+    plain = isinstance(leaf, (bool, int, float, complex, str, bytes))
+    return not (is_data(leaf) or plain or is_function)
 
 
 def _guarded(
