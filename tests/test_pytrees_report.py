@@ -149,6 +149,16 @@ def test_inside_of_a_transformation() -> None:
         jax.jit(traced)(X)
 
 
+def test_deleted_array() -> None:
+    """An object with an array that was donated is refused with a finding that says so."""
+    x = jnp.ones(3)
+    x.delete()
+    (finding,) = error_of({"x": x}).findings
+    assert (
+        finding.cause == "['x'] of dict is an array that has been deleted, by donation or by hand"
+    )
+
+
 def test_fault_of_the_check_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the check itself is a warning with a traceback, and never a finding."""
 

@@ -6,6 +6,7 @@ object, or there is none.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,11 @@ def _calls(obj: Any) -> Iterator[Callable[[Any], Any]]:
         takes_key = False
     options = {"key": _key()} if takes_key else {}
     for x in _inputs(obj):
-        yield lambda model, x=x: model(x, **options)
+        yield functools.partial(_call, x, options)
+
+
+def _call(x: Any, options: dict[str, Any], model: Any) -> Any:
+    return model(x, **options)
 
 
 def _inputs(obj: Any) -> list[Any]:

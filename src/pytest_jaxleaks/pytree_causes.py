@@ -155,7 +155,8 @@ def _parts_of_containers(left: Any, right: Any) -> Iterator[tuple[str, Any, Any]
 def _compares_by_identity(value: Any) -> bool:
     if isinstance(value, (types.MethodType, functools.partial)):
         return True
-    return type(value).__eq__ is object.__eq__
+    by_identity: Any = object.__eq__
+    return type(value).__eq__ is by_identity
 
 
 def describe(value: Any) -> str:

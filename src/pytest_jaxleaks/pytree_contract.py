@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from pytest_jaxleaks import pytree_hints as hints
+from pytest_jaxleaks.links import attributes
 from pytest_jaxleaks.pytree_causes import AuxDifference, cause_of, describe, treedef_difference
 from pytest_jaxleaks.pytree_findings import Cause, Symptom
 from pytest_jaxleaks.pytree_subject import first_line, same_value, type_name
@@ -25,8 +26,13 @@ __all__ = ["difference_symptom", "purity_symptoms", "round_trip_symptoms"]
 
 def purity_symptoms(subject: Subject) -> Iterator[Symptom]:
     """Flatten a second time: it must give the same leaves and an equal treedef."""
-    leaves, treedef = jax.tree.flatten(subject.obj)
     name = type_name(subject.obj)
+    try:
+        leaves, treedef = jax.tree.flatten(subject.obj)
+    except Exception as error:
+        cause = cause_of(error, f"flatten of {name}", hints.register_dataclass(subject.obj))
+        yield Symptom("round-trip", f"flattened twice: {first_line(error)}", cause)
+        return
     if len(leaves) != len(subject.leaves):
         yield Symptom(
             "round-trip",
@@ -91,8 +97,7 @@ def _mend(found: AuxDifference, obj: Any) -> str | None:
 
 
 def _attributes_that_hold(obj: Any, found: AuxDifference) -> list[str]:
-    fields = getattr(obj, "__dict__", {})
-    return [name for name, value in fields.items() if type(value) is type(found.left)]
+    return [name for name, value in attributes(obj) if type(value) is type(found.left)]
 
 
 def round_trip_symptoms(subject: Subject) -> Iterator[Symptom]:

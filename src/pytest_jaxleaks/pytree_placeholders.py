@@ -144,10 +144,12 @@ def _each(make: Callable[[Any], Any]) -> Callable[[Subject], list[Any] | None]:
     return values
 
 
+_SPEC: Any = PartitionSpec  # untyped in some versions of JAX
+
 _PLACEHOLDERS: dict[str, Callable[[Subject], list[Any] | None]] = {
     "object()": _each(lambda _: object()),
     "None": _each(lambda _: None),
-    "PartitionSpec": _each(lambda _: PartitionSpec()),
+    "PartitionSpec": _each(lambda _: _SPEC()),
     "ShapedArray": _each(jax.typeof),
     "ArgInfo": _each(lambda leaf: jax.stages.ArgInfo(jax.typeof(leaf), donated=False)),
     "ShapeDtypeStruct": _each(lambda leaf: jax.eval_shape(lambda x: x, leaf)),

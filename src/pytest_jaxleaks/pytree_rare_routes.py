@@ -51,7 +51,7 @@ def _lower(subject: Subject) -> None:
 
 
 def _export(subject: Subject) -> None:
-    exported = jax.export.export(jax.jit(_sum))(subject.dynamic)
+    exported: Any = jax.export.export(jax.jit(_sum))(subject.dynamic)
     exported.call(subject.dynamic)
 
 

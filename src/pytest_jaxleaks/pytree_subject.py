@@ -117,7 +117,7 @@ def _is_jax_type(leaf: Any) -> bool:
     return True
 
 
-def nodes(obj: Any, limit: int = 300) -> Iterator[tuple[str, Any]]:
+def nodes(obj: Any, limit: int = 10_000) -> Iterator[tuple[str, Any]]:
     """Yield the key path and the value of every node that is not a builtin container.
 
     Args:
@@ -128,7 +128,7 @@ def nodes(obj: Any, limit: int = 300) -> Iterator[tuple[str, Any]]:
     while stack and limit:
         limit -= 1
         path, node = stack.pop()
-        if type(node) not in _BUILTIN_NODES:
+        if type(node) not in _BUILTIN_NODES and not jax.tree_util.all_leaves([node]):
             yield path, node
         try:
             children, _ = jax.tree_util.tree_flatten_with_path(
@@ -180,7 +180,10 @@ def type_name(obj: Any) -> str:
 
 def first_line(error: BaseException, limit: int = 160) -> str:
     """Return the type and the first line of the message of ``error``."""
-    lines = str(error).strip().splitlines()
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:  # a message that cannot be made
+        lines = []
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     text = re.sub(r" (object )?at 0x[0-9a-f]+", "", text)  # an address helps nobody
     return text if len(text) <= limit else text[: limit - 3] + "..."

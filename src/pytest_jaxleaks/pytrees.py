@@ -101,8 +101,9 @@ def check_pytree(
         >>> report.findings
         ()
     """
-    _check_arguments(probe, through, build, args)
-    request = _Request(obj, probe, through, like, build, args)
+    through = _checked_names(through)
+    _check_arguments(probe, build, args)
+    request = _Request(obj, probe, through, like, build, tuple(args))
     name = type_name(obj)
     symptoms, skipped = _collect(watched(_run(request), name))
     report = PytreeReport(name, group_by_cause(symptoms), tuple(dict.fromkeys(skipped)))
@@ -111,12 +112,7 @@ def check_pytree(
     return report
 
 
-def _check_arguments(probe: Any, through: Any, build: Any, args: Any) -> None:
-    for name, value in (("probe", probe), ("build", build)):
-        if value is not None and not callable(value):
-            raise InvalidArgumentError(
-                f"{name} must be a function or None, and is {type(value).__name__}"
-            )
+def _checked_names(through: Any) -> tuple[str, ...]:
     known = [*ROUTES, *RARE_ROUTES, "key-paths"]
     if isinstance(through, str):
         raise InvalidArgumentError(
@@ -126,15 +122,25 @@ def _check_arguments(probe: Any, through: Any, build: Any, args: Any) -> None:
         raise InvalidArgumentError(
             f"through must be a sequence of names, and is {type(through).__name__}"
         )
-    if not isinstance(args, (tuple, list)):
-        raise InvalidArgumentError(f"args must be a tuple or list, and is {type(args).__name__}")
-    if args and build is None:
-        raise InvalidArgumentError("args are the arguments of build, and build is None")
-    unknown = [name for name in through if name not in known]
+    names = tuple(through)
+    unknown = [name for name in names if name not in known]
     if unknown:
         raise InvalidArgumentError(
             f"through has an unknown name {unknown[0]!r}; known are {', '.join(known)}"
         )
+    return names
+
+
+def _check_arguments(probe: Any, build: Any, args: Any) -> None:
+    for name, value in (("probe", probe), ("build", build)):
+        if value is not None and not callable(value):
+            raise InvalidArgumentError(
+                f"{name} must be a function or None, and is {type(value).__name__}"
+            )
+    if not isinstance(args, (tuple, list)):
+        raise InvalidArgumentError(f"args must be a tuple or list, and is {type(args).__name__}")
+    if args and build is None:
+        raise InvalidArgumentError("args are the arguments of build, and build is None")
 
 
 def _collect(items: Iterator[Symptom | str]) -> tuple[list[Symptom], list[str]]:
@@ -153,10 +159,10 @@ class _Request(NamedTuple):
 
     obj: Any
     probe: Callable[[Any], Any] | None
-    through: Sequence[str]
+    through: tuple[str, ...]
     like: Any
     build: Callable[..., Any] | None
-    args: Sequence[Any]
+    args: tuple[Any, ...]
 
 
 _Found = Symptom | str
@@ -175,26 +181,28 @@ def _run(request: _Request) -> Iterator[_Found]:
     if refusal is not None:
         yield refusal
         return
-    yield from _guarded(_at_rest, subject, request)
-    yield from _guarded(_in_motion, subject, request)
+    yield from _guarded(lambda: _at_rest(subject, request))
+    yield from _guarded(lambda: _in_motion(subject, request))
 
 
 def _refused(subject: Subject) -> Symptom | None:
     """Return why the object cannot be checked at all, or None."""
     name = type_name(subject.obj)
     for path, leaf in jax.tree_util.tree_leaves_with_path(subject.obj):
+        where = f"{jax.tree_util.keystr(path) or 'the object'} of {name}"
         if isinstance(leaf, jax.core.Tracer):
-            where = jax.tree_util.keystr(path) or "the object"
             line = (
-                f"{where} of {name} is a tracer: check_pytree runs inside a transformation, "
+                f"{where} is a tracer: check_pytree runs inside a transformation, "
                 "or the tracer leaked from one"
             )
             return Symptom("construction", line, Cause("tracer", line))
+        if isinstance(leaf, jax.Array) and leaf.is_deleted():
+            line = f"{where} is an array that has been deleted, by donation or by hand"
+            return Symptom("round-trip", line, Cause("deleted", line))
     if len(subject.leaves) == 1 and subject.leaves[0] is subject.obj and _is_opaque(subject.obj):
         line = f"{name} is no pytree: JAX takes the whole object for one leaf"
-        return Symptom(
-            "round-trip", line, Cause("unregistered", line, register_dataclass(subject.obj))
-        )
+        mend = register_dataclass(subject.obj)
+        return Symptom("round-trip", line, Cause("unregistered", line, mend))
     return None
 
 
@@ -206,12 +214,10 @@ def _is_opaque(leaf: Any) -> bool:
     return not (is_data(leaf) or plain or is_function)
 
 
-def _guarded(
-    check: Callable[[Subject, _Request], Iterator[_Found]], subject: Subject, request: _Request
-) -> Iterator[_Found]:
+def _guarded(check: Callable[[], Iterable[_Found]]) -> Iterator[_Found]:
     """Turn a fault of our own into a warning: it says nothing about the object."""
     try:
-        yield from check(subject, request)
+        yield from check()
     except Exception:
         warnings.warn(
             f"pytest-jaxleaks could not finish a pytree check:\n{traceback.format_exc()}",
@@ -221,21 +227,23 @@ def _guarded(
 
 def _at_rest(subject: Subject, request: _Request) -> Iterator[_Found]:
     """Run the checks that need no transformation."""
-    yield from purity_symptoms(subject)
-    yield from round_trip_symptoms(subject)
     recipe, skipped = _recipe(subject, request)
-    yield from skipped
-    yield from hidden_symptoms(subject)
-    yield from placeholder_symptoms(subject)
-    yield from _key_paths(subject, request)
-    if request.like is not None:
-        yield from like_symptoms(subject, request.like)
-    if recipe is not None:
-        yield from construction_symptoms(subject, recipe)
-    yield from _parts_built_again(subject)
-    yield from copy_symptoms(subject)
     twin = recipe.twin if recipe else None
-    yield from lost_state_symptoms(subject, twin, lambda other: _same_use(request, other))
+    checks: list[Callable[[], Iterable[_Found]]] = [
+        lambda: purity_symptoms(subject),
+        lambda: round_trip_symptoms(subject),
+        lambda: hidden_symptoms(subject),
+        lambda: placeholder_symptoms(subject),
+        lambda: _key_paths(subject, request),
+        lambda: like_symptoms(subject, request.like) if request.like is not None else (),
+        lambda: construction_symptoms(subject, recipe) if recipe is not None else (),
+        lambda: _parts_built_again(subject),
+        lambda: copy_symptoms(subject),
+        lambda: lost_state_symptoms(subject, twin, lambda other: _same_use(request, other)),
+    ]
+    yield from skipped
+    for check in checks:
+        yield from _guarded(check)
 
 
 def _parts_built_again(subject: Subject, most: int = 8) -> Iterator[_Found]:
