@@ -52,7 +52,7 @@ def _lower(subject: Subject) -> None:
 
 def _export(subject: Subject) -> None:
     exported: Any = jax.export.export(jax.jit(_sum))(subject.dynamic)
-    exported.call(subject.dynamic)
+    jax.eval_shape(exported.call, subject.dynamic)
 
 
 RARE_ROUTES: dict[str, Callable[[Subject], Any]] = {

@@ -141,14 +141,21 @@ def _eval_shape(subject: Subject) -> None:
 
 
 def _scan(subject: Subject) -> Any:
-    return jax.lax.scan(lambda carry, _: (carry, None), _as_arrays(subject), None, length=2)[0]
+    # Within jit, as JAX keeps what it compiles for control flow outside of it for a long time.
+    def scan(obj: Any) -> Any:
+        return jax.lax.scan(lambda carry, _: (carry, None), obj, None, length=2)[0]
+
+    return jax.jit(scan)(_as_arrays(subject))
 
 
 def _cond(subject: Subject) -> Any:
     def copied(obj: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf, obj)
 
-    return jax.lax.cond(jnp.asarray(True), lambda obj: obj, copied, _as_arrays(subject))
+    def cond(obj: Any, choice: Any) -> Any:
+        return jax.lax.cond(choice, lambda obj: obj, copied, obj)
+
+    return jax.jit(cond)(_as_arrays(subject), np.asarray(True))
 
 
 def _as_arrays(subject: Subject) -> Any:
@@ -156,7 +163,8 @@ def _as_arrays(subject: Subject) -> Any:
 
 
 def _map(subject: Subject) -> Any:
-    return _example_of(subject, jax.lax.map(lambda obj: obj, _batched(subject)))
+    batch = jax.jit(lambda objs: jax.lax.map(lambda obj: obj, objs))(_batched(subject))
+    return _example_of(subject, batch)
 
 
 def _device(subject: Subject) -> Any:
