@@ -66,7 +66,16 @@ def test_broken_distrax_object(name: str) -> None:
     report = report_of(make(X))
     assert {finding.contract for finding in report.broken} == {"nothing-hides"}
     assert chain in report.broken[0].cause
-    assert {"copies", "treedef"} & set(report.broken[0].contracts), "one cause, one finding"
+
+
+def test_symptoms_of_a_closure_are_one_finding() -> None:
+    """Built again, a closure makes another treedef and keeps a tracer: one finding all the same."""
+    with pytest.raises(PytreeCheckError) as info:
+        check_pytree(transformed_by_a_closure(X), build=transformed_by_a_closure, args=(X,))
+    (finding,) = info.value.report.broken
+    assert finding.contracts == ("nothing-hides", "treedef")
+    assert any(text.startswith("built inside jit") for text in finding.symptoms)
+    assert any(text.startswith("built twice") for text in finding.symptoms)
 
 
 @pytest.mark.parametrize("name", BROKEN)
