@@ -414,6 +414,27 @@ def test_fresh_static_data_for_each_instance() -> None:
     assert "a Plain object, two of them: equal only to itself" in finding.cause
 
 
+_NUMBERS = iter(range(1000))
+
+
+def test_number_of_each_instance_in_static_data() -> None:
+    """A serial number makes every treedef another one: two objects of one recipe show it."""
+
+    class Numbered:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+            self.number = next(_NUMBERS)
+
+    jax.tree_util.register_pytree_node(
+        Numbered,
+        lambda self: ((self.x,), self.number),
+        lambda number, children: filled(Numbered, x=children[0], number=number),
+    )
+    (finding,) = broken(Numbered(X))
+    assert finding.contract == "treedef"
+    assert "built twice" in finding.symptoms[0]
+
+
 def test_static_data_that_depends_on_values() -> None:
     """Static data that is computed from the leaves makes jit trace again for each value."""
 

@@ -271,6 +271,36 @@ def test_methods_are_not_called_under_a_trace_of_the_object_itself() -> None:
     assert float(node.memo["total"]) == 6.0
 
 
+class Hostile:
+    """A node whose special methods raise."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def _refuse(self, *_: Any) -> Any:
+        raise RuntimeError("do not touch")
+
+    __eq__ = __bool__ = __len__ = __iter__ = __repr__ = _refuse  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+jax.tree_util.register_pytree_with_keys(
+    Hostile,
+    lambda self: (((jax.tree_util.GetAttrKey("x"), self.x),), None),
+    lambda _, children: Hostile(*children),
+)
+
+
+def test_hostile_special_methods_are_not_called() -> None:
+    """Comparison, truth, length, iteration and repr of the user's objects are left alone."""
+    assert check_pytree({"a": [Hostile(X)]}).findings == ()
+
+
+def test_large_objects_are_affordable() -> None:
+    """No Jacobian of a large array is made: its identity matrix would fill the memory."""
+    assert check_pytree({"weights": np.ones(300_000, np.float32)}).findings == ()
+
+
 def test_object_survives_the_check() -> None:
     """Donation and copies leave the leaves of the object alive and unchanged."""
     node = Node(jnp.arange(4.0))

@@ -147,7 +147,7 @@ def _leaf_symptoms(subject: Subject, given: list[Any], found: list[Any]) -> Iter
         yield Symptom("round-trip", text, cause)
         return
     for index, (before, after) in enumerate(zip(given, found, strict=True)):
-        if before is not after and not same_value(before, after):
+        if type(before) is not type(after) or not (before is after or same_value(before, after)):
             cause = Cause(
                 "changed",
                 f"a round trip changes the leaves of {type_name(obj)}",

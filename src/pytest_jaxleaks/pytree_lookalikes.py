@@ -41,6 +41,7 @@ class Recipe:
         traced: what of the arguments may be traced: every array for a function that the caller
             names, and only jax arrays and leaves of the object for a constructor.
         twin: what it built from the same arguments.
+        again: what it built the second time.
     """
 
     build: Callable[..., Any]
@@ -48,6 +49,7 @@ class Recipe:
     kwargs: dict[str, Any]
     traced: Callable[[Any], bool]
     twin: Any
+    again: Any
 
     def with_arrays(self, change: Callable[[Any], Any]) -> Any:
         """Build from arguments whose arrays have gone through ``change``."""
@@ -99,9 +101,8 @@ def recipe_of(
         args: its arguments.
     """
     if build is not None:
-        return Recipe(
-            build, tuple(args), {}, lambda leaf: isinstance(leaf, jax.Array), build(*args)
-        )
+        twin, again = (build(*args) for _ in range(2))
+        return Recipe(build, tuple(args), {}, lambda leaf: isinstance(leaf, jax.Array), twin, again)
     kwargs = _constructor_arguments(subject.obj)
     if kwargs is None:
         return None
@@ -111,10 +112,11 @@ def recipe_of(
         return isinstance(leaf, jax.Array) or (hasattr(leaf, "dtype") and id(leaf) in own)
 
     try:
-        twin = type(subject.obj)(**kwargs)
+        twin, again = (type(subject.obj)(**kwargs) for _ in range(2))
+        trusted = _same(subject, twin) or _unstable(subject, twin, again)
     except Exception:  # the attributes are not what the constructor takes
         return None
-    return Recipe(type(subject.obj), (), kwargs, traced, twin) if _same(subject, twin) else None
+    return Recipe(type(subject.obj), (), kwargs, traced, twin, again) if trusted else None
 
 
 def _constructor_arguments(obj: Any) -> dict[str, Any] | None:
@@ -140,14 +142,20 @@ def _constructor_arguments(obj: Any) -> dict[str, Any] | None:
 
 
 def _same(subject: Subject, twin: Any) -> bool:
-    """Whether the constructor gave the same object again, but for static parts made anew."""
+    """Whether the constructor gave the same object again."""
     if type(twin) is not type(subject.obj):
         return False
     leaves, treedef = jax.tree.flatten(twin)
     if len(leaves) != len(subject.leaves) or not all(map(same_value, subject.leaves, leaves)):
         return False
-    found = treedef_difference(subject.treedef, treedef)
-    return found is None or found.by_identity or found.raises
+    return treedef_difference(subject.treedef, treedef) is None
+
+
+def _unstable(subject: Subject, twin: Any, again: Any) -> bool:
+    """Whether the constructor gives another treedef each time: that needs no comparison."""
+    if not type(twin) is type(again) is type(subject.obj):
+        return False
+    return treedef_difference(jax.tree.structure(twin), jax.tree.structure(again)) is not None
 
 
 def like_symptoms(subject: Subject, like: Any) -> Iterator[Symptom]:
@@ -159,12 +167,9 @@ def like_symptoms(subject: Subject, like: Any) -> Iterator[Symptom]:
 
 def construction_symptoms(subject: Subject, recipe: Recipe) -> Iterator[Symptom | str]:
     """Build the object again; yield symptoms, and reasons (as text) why something was skipped."""
-    twin = jax.tree.structure(recipe.twin)
-    found = list(
-        difference_symptom(
-            subject.treedef, twin, "built twice from the same values", subject.obj, True
-        )
-    )
+    twin, again = jax.tree.structure(recipe.twin), jax.tree.structure(recipe.again)
+    doing = "built twice from the same values"
+    found = list(difference_symptom(twin, again, doing, subject.obj, True))
     yield from found
     if not found:
         yield from _from_other_values(subject, recipe)

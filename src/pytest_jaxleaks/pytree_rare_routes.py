@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 __all__ = ["RARE_ROUTES", "run_rare_route"]
 
 
+_MOST_LEAVES = 30
+"""A Hessian is traced for so many leaves at most: it grows with the square of their number."""
+
+
 def _floating(subject: Subject) -> Any:
-    """The object with floating leaves only: a Jacobian exists for nothing else."""
-
-    def converted(leaf: Any) -> Any:
-        array = jnp.asarray(leaf)
-        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-            return jnp.zeros(array.shape)
-        return array if jnp.issubdtype(array.dtype, jnp.floating) else jnp.ones(array.shape)
-
-    return jax.tree.map(converted, subject.dynamic)
+    """The object with a single number in each leaf: the Jacobian of a large array is huge."""
+    return jax.tree.map(lambda leaf: jnp.ones((1,) * jnp.ndim(leaf)), subject.dynamic)
 
 
 def _sum(obj: Any) -> Any:
-    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(obj)]
-    numbers = [x for x in leaves if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
-    return sum((jnp.sum(jnp.real(x)).astype(jnp.float32) for x in numbers), jnp.zeros(()))
+    return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(obj))
+
+
+def _hessian(subject: Subject) -> None:
+    if len(subject.leaves) <= _MOST_LEAVES:
+        _traced(jax.hessian(_sum), _floating(subject))
 
 
 def _traced(transformed: Callable[[Any], Any], obj: Any) -> None:
@@ -51,14 +51,16 @@ def _lower(subject: Subject) -> None:
 
 
 def _export(subject: Subject) -> None:
-    exported: Any = jax.export.export(jax.jit(_sum))(subject.dynamic)
+    exported: Any = jax.export.export(jax.jit(lambda obj: len(jax.tree.leaves(obj))))(
+        subject.dynamic
+    )
     jax.eval_shape(exported.call, subject.dynamic)
 
 
 RARE_ROUTES: dict[str, Callable[[Subject], Any]] = {
     "jacfwd": lambda subject: _traced(jax.jacfwd(_sum), _floating(subject)),
     "jacrev": lambda subject: _traced(jax.jacrev(_sum), _floating(subject)),
-    "hessian": lambda subject: _traced(jax.hessian(_sum), _floating(subject)),
+    "hessian": _hessian,
     "lower": _lower,
     "export": _export,
 }

@@ -161,9 +161,9 @@ def _same(item: _Lost, exchanged: dict[int, Any]) -> bool | None:
         return False
     if isinstance(before, _OPAQUE):
         return True
-    if isinstance(before, (tuple, list, dict)) and len(before) != len(after):
+    if issubclass(type(before), (tuple, list, dict)) and len(before) != len(after):
         return False
-    if isinstance(before, dict) and before.keys() != after.keys():
+    if issubclass(type(before), dict) and before.keys() != after.keys():
         return False
     return None
 
@@ -184,10 +184,10 @@ def _equal(before: Any, after: Any) -> bool:
 
 def _children(item: _Lost) -> Iterator[_Lost]:
     before, after = item.before, item.after
-    if isinstance(before, (tuple, list)):
+    if issubclass(type(before), (tuple, list)):  # what isinstance says, an object can make up
         for index, pair in enumerate(zip(before, after, strict=True)):
             yield _Lost(item.owner, f"{item.name}[{index}]", *pair)
-    elif isinstance(before, dict):
+    elif issubclass(type(before), dict):
         for key in before:
             yield _Lost(item.owner, f"{item.name}[{key_text(key)}]", before[key], after[key])
     left = dict(attributes(before))
