@@ -247,6 +247,13 @@ def test_healthy_without_limits(name: str) -> None:
     assert check_pytree(HEALTHY[name]()).findings == ()
 
 
+def test_marker_of_each_instance_is_a_limit() -> None:
+    """A bare object in the static data, as equinox marks its states, is unequal on purpose."""
+    report = check_pytree(HEALTHY["batch norm"]())
+    assert report.broken == ()
+    assert any("aux data of StateIndex" in limit.cause for limit in report.limits)
+
+
 def test_array_cached_by_use_is_not_hidden() -> None:
     """A probe that fills a cache on the object does not make a healthy object broken."""
     node = Node(X)
