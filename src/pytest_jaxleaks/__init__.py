@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from pytest_jaxleaks.errors import (
         InvalidArgumentError,
         JaxLeaksError,
+        PytreeCheckError,
         TracerLeakError,
         VariantMismatchError,
     )
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.pytree_findings import PytreeFinding
+    from pytest_jaxleaks.pytree_report import PytreeReport
+    from pytest_jaxleaks.pytrees import check_pytree
     from pytest_jaxleaks.variant_recording import JaxVariantWarning
     from pytest_jaxleaks.variants import Variant
     from pytest_jaxleaks.watching import no_tracer_leaks
@@ -25,9 +29,13 @@ __all__ = [
     "JaxLeaksError",
     "JaxVariantWarning",
     "Leak",
+    "PytreeCheckError",
+    "PytreeFinding",
+    "PytreeReport",
     "TracerLeakError",
     "Variant",
     "VariantMismatchError",
+    "check_pytree",
     "no_tracer_leaks",
 ]
 
@@ -36,9 +44,13 @@ _HOMES = {
     "JaxLeaksError": "errors",
     "JaxVariantWarning": "variant_recording",
     "Leak": "leaks",
+    "PytreeCheckError": "errors",
+    "PytreeFinding": "pytree_findings",
+    "PytreeReport": "pytree_report",
     "TracerLeakError": "errors",
     "Variant": "variants",
     "VariantMismatchError": "errors",
+    "check_pytree": "pytrees",
     "no_tracer_leaks": "watching",
 }
 

@@ -8,8 +8,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.pytree_findings import PytreeFinding
+    from pytest_jaxleaks.pytree_report import PytreeReport
 
-__all__ = ["InvalidArgumentError", "JaxLeaksError", "TracerLeakError", "VariantMismatchError"]
+__all__ = [
+    "InvalidArgumentError",
+    "JaxLeaksError",
+    "PytreeCheckError",
+    "TracerLeakError",
+    "VariantMismatchError",
+]
 
 
 class JaxLeaksError(Exception):
@@ -39,3 +47,25 @@ class TracerLeakError(JaxLeaksError):
 
 class VariantMismatchError(JaxLeaksError, AssertionError):
     """Two variants of a test recorded different values with ``jax_record``."""
+
+
+class PytreeCheckError(JaxLeaksError, AssertionError):
+    """An object breaks the pytree contract.
+
+    Attributes:
+        report: the whole report, whose text is the message.
+        findings: one per cause, in the order in which the message shows them; ``kind`` tells the
+            broken ones from mere limits.
+    """
+
+    report: PytreeReport
+    findings: tuple[PytreeFinding, ...]
+
+    def __init__(self, report: PytreeReport) -> None:
+        super().__init__(str(report))
+        self.report = report
+        self.findings = report.findings
+
+    def __reduce__(self) -> tuple[type[PytreeCheckError], tuple[PytreeReport]]:
+        """Pickle with the report rather than with the message, for xdist workers."""
+        return type(self), (self.report,)

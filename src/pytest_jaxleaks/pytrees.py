@@ -1,0 +1,321 @@
+"""``check_pytree``: does whatever a function returns survive as a pytree?"""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+
+from pytest_jaxleaks.errors import InvalidArgumentError, PytreeCheckError
+from pytest_jaxleaks.hidden_values import hidden_symptoms
+from pytest_jaxleaks.probes import default_probe
+from pytest_jaxleaks.pytree_causes import cause_of, treedef_difference
+from pytest_jaxleaks.pytree_contract import (
+    purity_symptoms,
+    round_trip_symptoms,
+)
+from pytest_jaxleaks.pytree_copies import copy_symptoms
+from pytest_jaxleaks.pytree_findings import CONTRACTS, Cause, Symptom, group_by_cause
+from pytest_jaxleaks.pytree_hints import register_dataclass
+from pytest_jaxleaks.pytree_key_paths import key_path_symptoms
+from pytest_jaxleaks.pytree_lookalikes import construction_symptoms, like_symptoms, recipe_of
+from pytest_jaxleaks.pytree_placeholders import placeholder_symptoms
+from pytest_jaxleaks.pytree_rare_routes import RARE_ROUTES, run_rare_route
+from pytest_jaxleaks.pytree_report import PytreeReport
+from pytest_jaxleaks.pytree_routes import (
+    ROUTES,
+    run_route,
+    same_result,
+)
+from pytest_jaxleaks.pytree_state import lost_state_symptoms
+from pytest_jaxleaks.pytree_subject import (
+    Subject,
+    first_line,
+    is_data,
+    nodes,
+    take_apart,
+    type_name,
+)
+from pytest_jaxleaks.pytree_watch import watched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_jaxleaks.pytree_lookalikes import Recipe
+
+__all__ = ["DEFAULT_THROUGH", "check_pytree"]
+
+DEFAULT_THROUGH: tuple[str, ...] = tuple(ROUTES)
+"""The transformations that every object must pass; the rarer ones only give limits."""
+
+
+def check_pytree(
+    obj: Any,
+    probe: Callable[[Any], Any] | None = None,
+    through: Sequence[str] = DEFAULT_THROUGH,
+    *,
+    like: Any = None,
+    build: Callable[..., Any] | None = None,
+    args: Sequence[Any] = (),
+) -> PytreeReport:
+    """Check that ``obj`` keeps the pytree contract, alone and through transformations.
+
+    The contract: flatten and unflatten give the object back; nothing hides from JAX in closures,
+    bound methods or static data; objects that are built alike have equal treedefs; unflatten
+    accepts every placeholder that JAX passes; key paths lead to the leaves; copies are equal; and
+    the object works as before after each transformation. Failures with one cause are one finding.
+
+    Args:
+        obj: any pytree: a distribution, a model, an optimiser's state, a nested container.
+        probe: a function of the object that uses it and returns arrays of any shape and dtype; its
+            result must not change. By default distributions (distrax, numpyro, TFP on JAX) are
+            sampled and asked for a log probability, bijectors map an array forward and back, and
+            callable equinox modules are called.
+        through: names of transformations. Besides the default ones ``jacfwd``, ``jacrev``,
+            ``hessian``, ``lower`` and ``export`` are known: they are always tried, and what fails
+            there is a limit, unless it is named here. ``key-paths`` makes anonymous key paths
+            breakage.
+        like: another object that is built alike, with other values: its treedef must be equal.
+        build: the function that made the object, if it can be called again: it is called once more,
+            and once inside ``jit``. By default the class's constructor is tried.
+        args: the arguments of ``build``; the jax arrays among them are traced.
+
+    Returns:
+        The report: its ``findings`` are limits only, and ``skipped`` says what was not checked.
+
+    Raises:
+        PytreeCheckError: the contract is broken; ``findings`` has one entry per cause.
+        InvalidArgumentError: an argument cannot be used.
+
+    Results of ``probe`` are compared within the square root of the dtype's machine epsilon,
+    relative to the largest entry (half of the digits: transformations may reorder sums); leaves
+    are compared exactly.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> report = check_pytree({"w": jnp.ones(3), "b": None})
+        >>> report.findings
+        ()
+    """
+    through = _checked_names(through)
+    _check_arguments(probe, build, args)
+    request = _Request(obj, probe, through, like, build, tuple(args))
+    name = type_name(obj)
+    symptoms, skipped = _collect(watched(_run(request), name))
+    report = PytreeReport(name, group_by_cause(symptoms), tuple(dict.fromkeys(skipped)))
+    if report.broken:
+        raise PytreeCheckError(report)
+    return report
+
+
+def _checked_names(through: Any) -> tuple[str, ...]:
+    known = [*ROUTES, *RARE_ROUTES, "key-paths"]
+    if isinstance(through, str):
+        raise InvalidArgumentError(
+            f"through must be a sequence of names, and is the text {through!r}"
+        )
+    if not isinstance(through, Iterable):
+        raise InvalidArgumentError(
+            f"through must be a sequence of names, and is {type(through).__name__}"
+        )
+    names = tuple(through)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InvalidArgumentError(
+            f"through has an unknown name {unknown[0]!r}; known are {', '.join(known)}"
+        )
+    return names
+
+
+def _check_arguments(probe: Any, build: Any, args: Any) -> None:
+    for name, value in (("probe", probe), ("build", build)):
+        if value is not None and not callable(value):
+            raise InvalidArgumentError(
+                f"{name} must be a function or None, and is {type(value).__name__}"
+            )
+    if not isinstance(args, (tuple, list)):
+        raise InvalidArgumentError(f"args must be a tuple or list, and is {type(args).__name__}")
+    if args and build is None:
+        raise InvalidArgumentError("args are the arguments of build, and build is None")
+
+
+def _collect(items: Iterator[Symptom | str]) -> tuple[list[Symptom], list[str]]:
+    symptoms: list[Symptom] = []
+    skipped: list[str] = []
+    for item in items:
+        if isinstance(item, str):
+            skipped.append(item)
+        else:
+            symptoms.append(item)
+    return symptoms, skipped
+
+
+class _Request(NamedTuple):
+    """The arguments of ``check_pytree``."""
+
+    obj: Any
+    probe: Callable[[Any], Any] | None
+    through: tuple[str, ...]
+    like: Any
+    build: Callable[..., Any] | None
+    args: tuple[Any, ...]
+
+
+_Found = Symptom | str
+
+
+def _run(request: _Request) -> Iterator[_Found]:
+    """Run every check; yield symptoms, and reasons (as text) for what was skipped."""
+    obj = request.obj
+    try:
+        subject = take_apart(obj)
+    except Exception as error:
+        cause = cause_of(error, f"flatten of {type_name(obj)}")
+        yield Symptom("round-trip", f"flatten: {first_line(error)}", cause)
+        return
+    refusal = _refused(subject)
+    if refusal is not None:
+        yield refusal
+        return
+    yield from _guarded(lambda: _at_rest(subject, request))
+    yield from _guarded(lambda: _in_motion(subject, request))
+
+
+def _refused(subject: Subject) -> Symptom | None:
+    """Return why the object cannot be checked at all, or None."""
+    name = type_name(subject.obj)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(subject.obj):
+        where = f"{jax.tree_util.keystr(path) or 'the object'} of {name}"
+        if isinstance(leaf, jax.core.Tracer):
+            line = (
+                f"{where} is a tracer: check_pytree runs inside a transformation, "
+                "or the tracer leaked from one"
+            )
+            return Symptom("construction", line, Cause("tracer", line))
+        if isinstance(leaf, jax.Array) and leaf.is_deleted():
+            line = f"{where} is an array that has been deleted, by donation or by hand"
+            return Symptom("round-trip", line, Cause("deleted", line))
+    if len(subject.leaves) == 1 and subject.leaves[0] is subject.obj and _is_opaque(subject.obj):
+        line = f"{name} is no pytree: JAX takes the whole object for one leaf"
+        mend = register_dataclass(subject.obj)
+        return Symptom("round-trip", line, Cause("unregistered", line, mend))
+    return None
+
+
+def _is_opaque(leaf: Any) -> bool:
+    """Whether it is an object that JAX can do nothing with; functions are fixed leaves."""
+    home = type(leaf).__module__.partition(".")[0]
+    is_function = callable(leaf) and home in ("builtins", "functools", "jax", "jaxlib")
+    plain = isinstance(leaf, (bool, int, float, complex, str, bytes))
+    return not (is_data(leaf) or plain or is_function)
+
+
+def _guarded(check: Callable[[], Iterable[_Found]]) -> Iterator[_Found]:
+    """Turn a fault of our own into a warning: it says nothing about the object."""
+    try:
+        yield from check()
+    except Exception:
+        warnings.warn(
+            f"pytest-jaxleaks could not finish a pytree check:\n{traceback.format_exc()}",
+            stacklevel=2,
+        )
+
+
+def _at_rest(subject: Subject, request: _Request) -> Iterator[_Found]:
+    """Run the checks that need no transformation."""
+    recipe, skipped = _recipe(subject, request)
+    twin = recipe.twin if recipe else None
+    checks: list[Callable[[], Iterable[_Found]]] = [
+        lambda: purity_symptoms(subject),
+        lambda: round_trip_symptoms(subject),
+        lambda: hidden_symptoms(subject),
+        lambda: placeholder_symptoms(subject),
+        lambda: _key_paths(subject, request),
+        lambda: like_symptoms(subject, request.like) if request.like is not None else (),
+        lambda: construction_symptoms(subject, recipe) if recipe is not None else (),
+        lambda: _parts_built_again(subject),
+        lambda: copy_symptoms(subject),
+        lambda: lost_state_symptoms(subject, twin, lambda other: _same_use(request, other)),
+    ]
+    yield from skipped
+    for check in checks:
+        yield from _guarded(check)
+
+
+def _parts_built_again(subject: Subject, most: int = 8) -> Iterator[_Found]:
+    """Build the nodes inside of the object again, one of each type."""
+    kinds = {type(node): node for _, node in nodes(subject.obj) if node is not subject.obj}
+    kinds.pop(type(subject.obj), None)
+    for node in list(kinds.values())[:most]:
+        part = take_apart(node)
+        recipe = recipe_of(part, None, ())
+        if recipe is not None and part.treedef.node_data() is not None:
+            yield from construction_symptoms(part, recipe)
+
+
+def _same_use(request: _Request, other: Any) -> bool:
+    """Whether there is a probe, and it does not tell the object from ``other``."""
+    probe = request.probe or default_probe(request.obj)
+    try:
+        return probe is not None and same_result(probe(request.obj), probe(other))
+    except Exception:
+        return False
+
+
+def _recipe(subject: Subject, request: _Request) -> tuple[Recipe | None, list[str]]:
+    try:
+        return recipe_of(subject, request.build, request.args), []
+    except Exception as error:
+        return None, [f"construction: build raises {first_line(error)}"]
+
+
+def _key_paths(subject: Subject, request: _Request) -> Iterator[Symptom]:
+    demanded = "key-paths" in request.through
+    for symptom in key_path_symptoms(subject):
+        yield dataclasses.replace(symptom, broken=symptom.broken or demanded)
+
+
+def _changed_by_use(subject: Subject) -> Symptom:
+    name = type_name(subject.obj)
+    return Symptom(
+        "treedef",
+        "its treedef after the probe differs from the one before: an object that has been used "
+        "and one that has not cannot meet in cond or scan",
+        Cause("use", f"using {name} changes its treedef: it keeps a result among its fields"),
+        broken=False,
+        implied_by=frozenset({"treedef", "round-trip"}),
+    )
+
+
+def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
+    """Send the object through transformations, and use it there."""
+    probe = request.probe or default_probe(subject.obj)
+    expected = None
+    if probe is not None:
+        try:
+            expected = probe(subject.obj)
+        except Exception as error:
+            cause = cause_of(error, f"probe of {type_name(subject.obj)}")
+            yield Symptom(
+                "through",
+                f"the probe fails on the object itself: {first_line(error)}",
+                cause,
+                implied_by=frozenset(CONTRACTS),
+            )
+            probe = None
+    used = take_apart(subject.obj)
+    if treedef_difference(subject.treedef, used.treedef):
+        yield _changed_by_use(subject)
+    subject = used
+    if not any(subject.data):
+        yield "transformations: it has no arrays among its leaves"
+        return
+    for name in ROUTES:
+        if name in request.through:
+            yield from run_route(name, subject, probe, expected)
+    for name in RARE_ROUTES:
+        yield from run_rare_route(name, subject, name in request.through)
