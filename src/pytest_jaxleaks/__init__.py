@@ -9,23 +9,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_jaxleaks.errors import InvalidArgumentError, JaxLeaksError, TracerLeakError
+    from pytest_jaxleaks.errors import InvalidArgumentError, JaxLeaksError, TracerLeakError, TransformCheckError
+    from pytest_jaxleaks.failures import Failure, TransformReport
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.transforms import check_transforms
     from pytest_jaxleaks.watching import no_tracer_leaks
 
 __all__ = [
+    "Failure",
     "InvalidArgumentError",
     "JaxLeaksError",
     "Leak",
     "TracerLeakError",
+    "TransformCheckError",
+    "TransformReport",
+    "check_transforms",
     "no_tracer_leaks",
 ]
 
 _HOMES = {
+    "Failure": "failures",
     "InvalidArgumentError": "errors",
     "JaxLeaksError": "errors",
     "Leak": "leaks",
     "TracerLeakError": "errors",
+    "TransformCheckError": "errors",
+    "TransformReport": "failures",
+    "check_transforms": "transforms",
     "no_tracer_leaks": "watching",
 }
 

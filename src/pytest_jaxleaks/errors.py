@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_jaxleaks.failures import Failure, TransformReport
     from pytest_jaxleaks.leaks import Leak
 
-__all__ = ["InvalidArgumentError", "JaxLeaksError", "TracerLeakError"]
+__all__ = ["InvalidArgumentError", "JaxLeaksError", "TracerLeakError", "TransformCheckError"]
 
 
 class JaxLeaksError(Exception):
@@ -35,3 +36,35 @@ class TracerLeakError(JaxLeaksError):
     def __init__(self, message: str, leaks: Sequence[Leak] = ()) -> None:
         super().__init__(message)
         self.leaks = tuple(leaks)
+
+
+class TransformCheckError(JaxLeaksError, AssertionError):
+    """A function is not the same function under some order of jit, vmap and grad.
+
+    Attributes:
+        report: what was run, what did not apply and every failure.
+        script: a program that reproduces the smallest failing order.
+    """
+
+    report: TransformReport
+    script: str
+
+    def __init__(self, message: str, report: TransformReport, script: str = "") -> None:
+        super().__init__(message)
+        self.report = report
+        self.script = script
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """Every failure, the smallest failing order first."""
+        return self.report.failures
+
+    @property
+    def order(self) -> str:
+        """The smallest order that fails."""
+        return self.failures[0].order
+
+    @property
+    def kind(self) -> str:
+        """What is wrong with the smallest failing order; see :class:`Failure`."""
+        return self.failures[0].kind
