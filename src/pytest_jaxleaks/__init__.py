@@ -9,7 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_jaxleaks.errors import InvalidArgumentError, JaxLeaksError, TracerLeakError, TransformCheckError
+    from pytest_jaxleaks.errors import (
+        InvalidArgumentError,
+        JaxLeaksError,
+        TracerLeakError,
+        TransformCheckError,
+    )
     from pytest_jaxleaks.failures import Failure, TransformReport
     from pytest_jaxleaks.leaks import Leak
     from pytest_jaxleaks.transforms import check_transforms

@@ -7,20 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pytest_jaxleaks.errors import InvalidArgumentError
-from pytest_jaxleaks.leaves import dtype_of, is_array_like, is_inexact, is_key, short_type, weak_type_of
-from pytest_jaxleaks.signature import Arguments
+from pytest_jaxleaks.leaves import (
+    dtype_of,
+    is_array_like,
+    is_inexact,
+    is_key,
+    short_type,
+    weak_type_of,
+)
+
+if TYPE_CHECKING:
+    from pytest_jaxleaks.signature import Arguments
 
 __all__ = ["MAX_ROWS", "Batch", "axes_by_argument", "batch_of_copies", "canonical", "take_rows"]
 
 MAX_ROWS = 8
-"""A longer batch is checked on this many of its rows, evenly spaced, the first and the last among them."""
+"""A longer batch is checked on this many of its rows, evenly spaced, the first and the last among
+them."""
 
 Axis = int | None
 
@@ -57,8 +67,8 @@ class Batch:
 def canonical(value: Any) -> Any:
     """Give NumPy leaves the dtypes that JAX would give them, as ``jax.jit`` does on entry.
 
-    Floating-point NumPy arrays stay NumPy arrays, because functions may treat them differently; integer
-    ones become JAX arrays, whose means are not float64.
+    Floating-point NumPy arrays stay NumPy arrays, because functions may treat them differently;
+    integer ones become JAX arrays, whose means are not float64.
     """
 
     def convert(leaf: Any) -> Any:
@@ -75,10 +85,14 @@ def canonical(value: Any) -> Any:
     return jax.tree.map(convert, value)
 
 
-def axes_by_argument(arguments: Arguments, in_axes: Any, static: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return a prefix pytree of axes for each argument, as ``jax.vmap`` would understand ``in_axes``.
+def axes_by_argument(
+    arguments: Arguments, in_axes: Any, static: tuple[int, ...]
+) -> tuple[Any, ...]:
+    """Return a prefix pytree of axes for each argument, as ``jax.vmap`` would understand
+    ``in_axes``.
 
-    A dict at the top names arguments; those it does not name are mapped over axis 0 if they hold arrays.
+    A dict at the top names arguments; those it does not name are mapped over axis 0 if they hold
+    arrays.
     """
     count = len(arguments.values)
     positional = count - len(arguments.keywords)
@@ -103,7 +117,8 @@ def _default_axis(value: Any) -> Axis:
 
 
 def _spread(axes: Any, value: Any, name: str, room: int = 0) -> tuple[Axis, ...]:
-    """Return one axis per leaf, given a prefix pytree of axes; ``room`` is 1 if the axis is yet to come."""
+    """Return one axis per leaf, given a prefix pytree of axes; ``room`` is 1 if the axis is yet to
+    come."""
     found: list[Axis] = []
 
     def visit(axis: Any, part: Any) -> None:
@@ -117,7 +132,7 @@ def _spread(axes: Any, value: Any, name: str, room: int = 0) -> tuple[Axis, ...]
         if isinstance(error, InvalidArgumentError):
             raise
         raise InvalidArgumentError(
-            f"in_axes for argument {name!r} is {axes!r}, which is no prefix of that argument: {error}"
+            f"in_axes for argument {name!r} is {axes!r}, which is no prefix of it: {error}"
         ) from None
     return tuple(found)
 
@@ -169,7 +184,9 @@ def _common_size(
 ) -> int | None:
     sizes: dict[int, str] = {}
     for value, axes, name in zip(values, leaf_axes, names, strict=True):
-        for (path, leaf), axis in zip(jax.tree_util.tree_leaves_with_path(value), axes, strict=True):
+        for (path, leaf), axis in zip(
+            jax.tree_util.tree_leaves_with_path(value), axes, strict=True
+        ):
             if axis is not None:
                 where = f"{name}{jax.tree_util.keystr(path)}: {short_type(leaf)}, axis {axis}"
                 sizes.setdefault(np.shape(leaf)[axis], where)
@@ -215,17 +232,23 @@ def _take(leaf: Any, axis: int, rows: Any) -> Any:
 
 
 def batch_of_copies(
-    arguments: Arguments, axes: tuple[Any, ...] | None, static: tuple[int, ...], size: int, scaled: bool
+    arguments: Arguments,
+    axes: tuple[Any, ...] | None,
+    static: tuple[int, ...],
+    size: int,
+    scaled: bool,
 ) -> Batch:
     """Make a batch out of a single example.
 
-    Copy ``k`` of a floating-point leaf is ``(1 - k / 16)`` times the leaf, which keeps signs, order and
-    most domains; a leaf of zeros becomes ``k / 16``. Keys are split. Everything else is repeated.
+    Copy ``k`` of a floating-point leaf is ``(1 - k / 16)`` times the leaf, which keeps signs, order
+    and most domains; a leaf of zeros becomes ``k / 16``. Keys are split. Everything else is
+    repeated.
 
     Args:
         arguments: the single example.
-        axes: where each argument's batch axis is to be put, or None for the default: axis 0 of every
-            argument but static ones and models (equinox modules and arguments with leaves that are no arrays).
+        axes: where each argument's batch axis is to be put, or None for the default: axis 0 of
+            every argument but static ones and models (equinox modules and arguments with leaves
+            that are no arrays).
         static: the arguments that are no data.
         size: the number of copies.
         scaled: False repeats floating-point leaves too.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from pytest_jaxleaks.batches import Batch
 from pytest_jaxleaks.compare import Context, compare
 from pytest_jaxleaks.failures import PLAIN, Failure, TransformReport
 from pytest_jaxleaks.judging import judge_gradients
@@ -21,9 +19,14 @@ from pytest_jaxleaks.plan import SEED, Plan
 from pytest_jaxleaks.purity import Snapshot, changes, snapshot
 from pytest_jaxleaks.references import Plain, PlainCallError, run_plain
 from pytest_jaxleaks.running import exception_failure, run_order
-from pytest_jaxleaks.signature import Arguments
 from pytest_jaxleaks.stale import stale_globals
 from pytest_jaxleaks.transform_report import sorted_failures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_jaxleaks.batches import Batch
+    from pytest_jaxleaks.signature import Arguments
 
 __all__ = ["run_check"]
 
@@ -73,7 +76,9 @@ class _Watch:
         """Return what changed since the last look and was not reported before."""
         jax.effects_barrier()
         now = self._snapshot()
-        found = [(name, what) for name, what in changes(self._last, now) if name not in self._reported]
+        found = [
+            (name, what) for name, what in changes(self._last, now) if name not in self._reported
+        ]
         self._last = now
         if not found:
             return []
@@ -84,7 +89,7 @@ class _Watch:
                 order, "impure", f"a call changes {name}: it {what}",
                 tuple(f"{other} {happened}" for other, happened in found[1:6]),
                 name,
-                hint="return new state instead of storing it; under jit the change happens once, at trace time",
+                hint="return new state instead of storing it; under jit it is stored once, at trace time",
             )
         ]  # fmt: skip
 
@@ -92,8 +97,8 @@ class _Watch:
 def _plain(plan: Plan) -> tuple[Batch, Plain]:
     """Run the function on the example and the rows, and fall back where the inputs are to blame.
 
-    Scaled copies that the function cannot take become plain copies; NumPy arrays that it cannot take
-    become JAX arrays.
+    Scaled copies that the function cannot take become plain copies; NumPy arrays that it cannot
+    take become JAX arrays.
     """
     try:
         batch, plain = _attempt(plan, plan.arguments, scaled=True)
@@ -175,15 +180,19 @@ def _plain_failures(plan: Plan, plain: Plain) -> list[Failure]:
         replace(
             failure,
             message=f"with the jits inside it {failure.message} (JIT disabled)",
-            detail=(*failure.detail, "something compiled has frozen a value, or depends on being traced"),
+            detail=(
+                *failure.detail,
+                "something compiled has frozen a value, or depends on being traced",
+            ),
         )
-        for failure in compare(plain.example, plain.eager, replace(context, allowance=LOOSE(plain)))
+        for failure in compare(plain.example, plain.eager, replace(context, allowance=_loose(plain)))
         if failure.kind in ("value", "shape")
     ]
 
 
-def LOOSE(plain: Plain) -> Callable[[int], float]:  # noqa: N802
-    """Allow a hundredth of a leaf's scale: loops whose rounding is amplified are no frozen values."""
+def _loose(plain: Plain) -> Callable[[int], float]:
+    """Allow a hundredth of a leaf's scale: loops whose rounding is amplified are no frozen
+    values."""
 
     def allowance(leaf: int) -> float:
         value = plain.example.leaves[leaf].value
@@ -199,7 +208,7 @@ def _nondeterministic(found: Failure) -> Failure:
         found,
         kind="nondeterministic",
         message=f"two calls with equal inputs give different results: {found.message}",
-        hint="draw random numbers with jax.random and pass the key; jit keeps the first draw for ever",
+        hint="draw with jax.random and pass the key; jit keeps the first draw for ever",
     )
 
 
@@ -263,8 +272,8 @@ def _stale(plan: Plan, orders: tuple[str, ...]) -> list[Failure]:
     return [
         Failure(
             jitted[0], "stale global",
-            f"{one.reader} reads the global {one.name!r}, which {one.writer} assigns: a compiled function "
-            "keeps the value it had when it was traced",
+            f"{one.reader} reads the global {one.name!r}, which {one.writer} assigns: a compiled "
+            "function keeps the value it had when it was traced",
             path=f"global {one.name!r}",
             hint="pass the value as an argument",
         )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pytest_jaxleaks.failures import Failure
-from pytest_jaxleaks.results import Leaf, Result
-from pytest_jaxleaks.tolerances import Tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_jaxleaks.results import Leaf, Result
+    from pytest_jaxleaks.tolerances import Tolerance
 
 __all__ = ["Context", "compare"]
 
@@ -23,7 +26,8 @@ class Context:
         order: the order that is judged.
         what: ``result`` or ``gradient``, for the message.
         tolerance: from a dtype to a tolerance.
-        allowance: extra absolute tolerance for a leaf, asked for only where the plain one is exceeded.
+        allowance: extra absolute tolerance for a leaf, asked for only where the plain one is
+            exceeded.
         may_differ: a dtype and a weak type that are as good as the reference's own, by leaf number.
         weak: whether weak types are compared.
         treedef: whether treedefs are compared beyond their key paths.
@@ -162,7 +166,8 @@ def _value_failure(
 
 
 def _comparable(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Widen to float64 or complex128; 64-bit integers and keys stay exact as Python's floats allow."""
+    """Widen to float64 or complex128; 64-bit integers and keys stay exact as Python's floats
+    allow."""
     if value.dtype.kind in "biu" and value.dtype.itemsize == 8:
         return value.astype(np.longdouble)
     return value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)

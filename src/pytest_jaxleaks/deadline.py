@@ -24,17 +24,17 @@ class DeadlineError(BaseException):
 
 @contextlib.contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Raise :class:`DeadlineError` in the block once ``seconds`` have passed.
+    """Raise :class:`DeadlineError` in the block once it has used ``seconds`` of processor time.
 
     Where a profiler is at work already it is left alone, and there is no deadline.
     """
     if sys.getprofile() is not None:
         yield
         return
-    end = time.monotonic() + seconds
+    end = time.process_time() + seconds
 
     def watch(_frame: Any, event: str, _arg: Any) -> None:
-        if event == "call" and time.monotonic() > end:
+        if event == "call" and time.process_time() > end:
             sys.setprofile(None)
             raise DeadlineError
 

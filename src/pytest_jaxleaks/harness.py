@@ -6,7 +6,6 @@ Nothing of JAX is imported before a test asks for the fixture.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +13,8 @@ import pytest
 from pytest_jaxleaks.order_names import ORDERS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_jaxleaks.failures import TransformReport
 
 __all__ = ["Transforms", "add_options", "configure"]
@@ -24,7 +25,8 @@ OPTIONS = (
     "in_axes", "argnums", "orders", "rtol", "atol", "batch", "filtered", "has_aux", "static_argnums",
     "modes", "second_order", "numeric",
 )  # fmt: skip
-"""What the marker accepts: the options of ``check_transforms``, as defaults for each call in the test."""
+"""What the marker accepts: the options of ``check_transforms``, as defaults for each call in the
+test."""
 
 
 def add_options(_parser: pytest.Parser) -> None:
@@ -35,8 +37,8 @@ def configure(config: pytest.Config) -> None:
     """Register the marker and the hooks."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(orders=..., **options): one item per order of jit, vmap and grad for a test that uses "
-        f"the {FIXTURE} fixture; options are those of check_transforms",
+        f"{MARKER}(orders=..., **options): one item per order of jit, vmap and grad for a test "
+        f"that uses the {FIXTURE} fixture; options are those of check_transforms",
     )
     config.pluginmanager.register(_Hooks(), "jaxleaks-transforms")
 
@@ -52,7 +54,9 @@ class Transforms:
         self.order = order
         self._defaults = defaults
 
-    def __call__(self, fn: Callable[..., Any], *args: Any, **options: Any) -> TransformReport | None:
+    def __call__(
+        self, fn: Callable[..., Any], *args: Any, **options: Any
+    ) -> TransformReport | None:
         """Check a function under this item's order; see :func:`pytest_jaxleaks.check_transforms`.
 
         Skips the test where the order says nothing about the function.
@@ -66,7 +70,9 @@ class Transforms:
 
         report = check_transforms(fn, *args, **merged, orders=[self.order])
         if not report.orders:
-            pytest.skip(f"{self.order} is not applicable, because {report.not_applicable[self.order]}")
+            pytest.skip(
+                f"{self.order} is not applicable, because {report.not_applicable[self.order]}"
+            )
         return report
 
     def _round_trip(self, fn: Callable[..., Any], args: Any, options: dict[str, Any]) -> None:
@@ -95,7 +101,9 @@ def _marked(node: Any) -> dict[str, Any]:
         return {}
     unknown = sorted(set(marker.kwargs) - set(OPTIONS))
     if unknown or len(marker.args) > 1 or (marker.args and "orders" in marker.kwargs):
-        what = f"unknown option {unknown[0]!r}" if unknown else "give the orders once, as one argument"
+        what = (
+            f"unknown option {unknown[0]!r}" if unknown else "give the orders once, as one argument"
+        )
         raise pytest.UsageError(
             f"{node.nodeid}: @pytest.mark.{MARKER}: {what}; expected {', '.join(OPTIONS)}"
         )
@@ -115,9 +123,7 @@ def _chosen(definition: Any) -> list[str]:
                 f"{definition.nodeid}: @pytest.mark.{MARKER}: unknown order {choice!r}; "
                 f"expected a predicate or one of {', '.join(known)}"
             )
-    chosen = [
-        one for one in known if any(c(one) if callable(c) else c == one for c in choices)
-    ]
+    chosen = [one for one in known if any(c(one) if callable(c) else c == one for c in choices)]
     if not chosen:
         raise pytest.UsageError(f"{definition.nodeid}: @pytest.mark.{MARKER}: orders choose none")
     return chosen
@@ -149,13 +155,15 @@ class _Hooks:
             )
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[Any]
-    ) -> Any:
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
         """Print the reproducing script below a failure, with -v."""
         report = yield
         error = call.excinfo.value if call.excinfo is not None else None
         program = getattr(error, "script", "")
-        if program and type(error).__name__ == "TransformCheckError" and item.config.option.verbose > 0:
+        if (
+            program
+            and type(error).__name__ == "TransformCheckError"
+            and item.config.option.verbose > 0
+        ):
             report.sections.append(("to reproduce the smallest failure", program))
         return report

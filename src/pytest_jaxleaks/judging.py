@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
-from pytest_jaxleaks.failures import Failure
 from pytest_jaxleaks.gradients import check_gradient, nan_gradients
-from pytest_jaxleaks.leaves import is_inexact
-from pytest_jaxleaks.meanings import Expectations
 from pytest_jaxleaks.numeric import Prober
 from pytest_jaxleaks.order_names import parts
 from pytest_jaxleaks.plan import SEED, Plan
 from pytest_jaxleaks.worlds import World, make_world
+
+if TYPE_CHECKING:
+    from pytest_jaxleaks.failures import Failure
+    from pytest_jaxleaks.meanings import Expectations
 
 __all__ = ["Judgement", "judge_gradients"]
 
@@ -37,12 +37,14 @@ def judge_gradients(plan: Plan, expected: Expectations, orders: tuple[str, ...])
     differentiated = [order for order in orders if "grad" in parts(order)]
     if not plan.numeric or not expected.batch.rows:
         return judgement
-    if not any(map(is_inexact, jax.tree.leaves([plan.arguments.values[i] for i in plan.argnums]))):
+    if not make_world(expected.subject, expected.names, expected.batch.example).point:
         return judgement
     shortest = differentiated[0]
     world = _world(expected, expected.batch.example)
     if world is None:
-        judgement.notes.append("the gradient was not judged by differences: the function could not be run again")
+        judgement.notes.append(
+            "the gradient was not judged by differences: the function could not be run again"
+        )
         return judgement
     trapped = _nan_rows(expected, shortest)
     if trapped is not None:
@@ -60,12 +62,15 @@ def _alike(failure: Failure, orders: list[str]) -> Failure:
 
     if len(orders) == 1:
         return failure
-    fact = f"{len(orders) - 1} longer orders agree with it and are as wrong: {', '.join(orders[1:])}"
+    fact = (
+        f"{len(orders) - 1} longer orders agree with it and are as wrong: {', '.join(orders[1:])}"
+    )
     return replace(failure, detail=(*failure.detail, fact))
 
 
 def _world(expected: Expectations, args: tuple[Any, ...]) -> World | None:
-    """See an example in float64 if the function runs in it and is finite there, as it is otherwise."""
+    """See an example in float64 if the function runs in it and is finite there, as it is
+    otherwise."""
     for double in (True, False):
         world = make_world(expected.subject, expected.names, args, double)
         try:

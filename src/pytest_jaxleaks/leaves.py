@@ -11,6 +11,7 @@ import numpy as np
 __all__ = [
     "dtype_of",
     "is_array_like",
+    "is_differentiated",
     "is_inexact",
     "is_key",
     "key_path",
@@ -52,6 +53,11 @@ def is_inexact(leaf: Any) -> bool:
     if not is_array_like(leaf) or is_key(leaf):
         return False
     return bool(jnp.issubdtype(dtype_of(leaf), jnp.inexact))
+
+
+def is_differentiated(leaf: Any, filtered: bool) -> bool:
+    """Tell whether grad gives this leaf a gradient: equinox gives none to Python numbers."""
+    return is_inexact(leaf) and (hasattr(leaf, "dtype") or not filtered)
 
 
 def short_type(leaf: Any) -> str:

@@ -1,30 +1,35 @@
 """Which orders mean the same, and what each meaning is expected to give.
 
-There are five: the value of an example, the values of a batch, the gradient of an example, the gradients of
-each example of a batch (grad inside vmap), and the gradient of the sum over a batch (grad outside vmap).
+There are five: the value of an example, the values of a batch, the gradient of an example, the
+gradients of each example of a batch (grad inside vmap), and the gradient of the sum over a batch
+(grad outside vmap).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from pytest_jaxleaks.batches import Batch
-from pytest_jaxleaks.leaves import is_inexact
+from pytest_jaxleaks.leaves import is_differentiated, is_inexact
 from pytest_jaxleaks.order_names import parts
 from pytest_jaxleaks.orders import Subject, build
 from pytest_jaxleaks.references import Plain, nudged
-from pytest_jaxleaks.tolerances import machine_epsilon
 from pytest_jaxleaks.results import Result, empty_batch, flatten, stack_rows, sum_rows
+from pytest_jaxleaks.tolerances import machine_epsilon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_jaxleaks.batches import Batch
 
 __all__ = ["Expectations", "is_batched", "label_gradient", "meaning"]
 
 SAFETY = 8.0
-"""Reordered sums round differently at each step, nudged inputs only once: allow this many times what those move."""
+"""Reordered sums round differently at each step, nudged inputs only once: allow this many times
+what those move."""
 
 
 def meaning(order: str) -> str:
@@ -63,14 +68,16 @@ class Expectations:
         return self._results[kind]
 
     def allowance(self, order: str, leaf: int) -> float:
-        """Return how far rounding may move a leaf: what the function makes of inputs moved by a few ulps."""
+        """Return how far rounding may move a leaf: what the function makes of inputs moved by a few
+        ulps."""
         kind = meaning(order)
         if kind not in self._movement:
             self._movement[kind] = self._measure(order)
         return self._movement[kind][leaf] + self._input_rounding(order, leaf)
 
     def _input_rounding(self, order: str, leaf: int) -> float:
-        """Return the rounding of the inputs where a leaf is no larger: nothing but cancellation is left of it."""
+        """Return the rounding of the inputs where a leaf is no larger: nothing but cancellation is
+        left of it."""
         reference = self.result(order).leaves[leaf]
         rounding = machine_epsilon(reference.dtype) * _largest(jax.tree.leaves(self.batch.args))
         return SAFETY * rounding if _largest([reference.value]) <= SAFETY * rounding else 0.0
@@ -114,7 +121,9 @@ class Expectations:
         for position in self.subject.argnums:
             values = jax.tree.leaves(self.batch.args[position])
             pairs = zip(values, self.batch.leaf_axes[position], strict=True)
-            axes += [axis for leaf, axis in pairs if is_inexact(leaf) and _counts(leaf, self.subject)]
+            axes += [
+                axis for leaf, axis in pairs if is_differentiated(leaf, self.subject.filtered)
+            ]
         return axes + [0] * (leaves - len(axes))  # aux has one entry per example
 
     def _measure(self, order: str) -> list[float]:
@@ -132,11 +141,6 @@ class Expectations:
 
     def _plain_call(self) -> Callable[..., Result]:
         return lambda args: flatten(self.subject.call(*args))
-
-
-def _counts(leaf: Any, subject: Subject) -> bool:
-    """Tell whether the gradient has an entry for an inexact leaf: equinox's has none for Python floats."""
-    return hasattr(leaf, "dtype") or not subject.filtered
 
 
 def _largest(leaves: Sequence[Any]) -> float:

@@ -1,32 +1,39 @@
 """Judge a gradient by differences of the function's values.
 
-A central difference along one random direction looks at every element at once. Only where it does not fit is the
-culprit looked for, by halving the set of elements, and then judged on its own: per element, not per array.
+A central difference along one random direction looks at every element at once. Only where it does
+not fit is the culprit looked for, by halving the set of elements, and then judged on its own: per
+element, not per array.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pytest_jaxleaks.orders import draw
 from pytest_jaxleaks.tolerances import NUMERIC_RTOL
-from pytest_jaxleaks.worlds import Point, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_jaxleaks.worlds import Point, World
 
 __all__ = ["Deviation", "Slope", "direction", "dot", "judge"]
 
 STEPS = tuple(2.0**-k for k in (5, 8, 11, 14, 17))
-"""Relative steps. In float64 the best one for a central difference is about eps ** (1/3) = 2 ** -17; for float32
-inside the function it is 2 ** -8, for bfloat16 2 ** -3 (Press et al., Numerical Recipes, section 5.7)."""
+"""Relative steps. In float64 the best one for a central difference is about eps ** (1/3) = 2 **
+-17; for float32 inside the function it is 2 ** -8, for bfloat16 2 ** -3 (Press et al., Numerical
+Recipes, section 5.7)."""
 
 FINE = 1e-6
-"""A direction whose difference fits this well, relative to the root of the sum of the squared terms, is not looked at again."""
+"""A direction whose difference fits this well, relative to the root of the sum of the squared
+terms, is not looked at again."""
 
 NOISE = 8.0
-"""Rounding noise of one evaluation, in eps of the coarsest precision in the function times the size of its value."""
+"""Rounding noise of one evaluation, in eps of the coarsest precision in the function times the size
+of its value."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +67,16 @@ class Deviation:
 
 
 def direction(point: Point, seed: int) -> Point:
-    """Draw a direction: each element moves in proportion to its own magnitude, none much less than the rest."""
+    """Draw a direction: each element moves in proportion to its own magnitude, none much less than
+    the rest."""
     random = np.random.default_rng(seed)
     found = []
     for leaf in point:
         size = np.abs(leaf)
         typical = float(np.sqrt(np.mean(size**2))) if size.size and size.any() else 1.0
-        found.append(draw(random, leaf.shape, np.iscomplexobj(leaf)) * np.where(size > 0, size, typical))
+        found.append(
+            draw(random, leaf.shape, np.iscomplexobj(leaf)) * np.where(size > 0, size, typical)
+        )
     return found
 
 
@@ -76,7 +86,8 @@ def dot(gradient: Point, tangent: Point) -> float:
 
 
 def spread(gradient: Point, tangent: Point) -> float:
-    """Return the root of the sum of squares of the terms of :func:`dot`: the size of a random sum of them."""
+    """Return the root of the sum of squares of the terms of :func:`dot`: the size of a random sum
+    of them."""
     terms = (np.sum(np.real(g * v) ** 2) for g, v in zip(gradient, tangent, strict=True))
     return float(np.sqrt(sum(terms)))
 
@@ -88,6 +99,20 @@ class Prober:
         self.world = world
         self._precision = precision
         self.center = world.value(world.point)
+
+    def scale(self) -> float:
+        """Return the size of the numbers that rounding acts on: the value, or the inputs that
+        cancel in it."""
+        inputs = float(np.sqrt(sum(np.sum(np.abs(x) ** 2) for x in self.world.point)))
+        return abs(self.center) if abs(self.center) > 1e-6 * inputs else inputs
+
+    def is_rough(self, tangent: Point) -> bool:
+        """Tell whether differences still change a lot below the smallest step: a chaotic
+        function."""
+        if self._precision() > 1e-12:
+            return False
+        fine, finer = (self.central(tangent, step) for step in (STEPS[-1], STEPS[-1] / 128))
+        return abs(fine - finer) > max(abs(fine), abs(finer)) / 2 and abs(finer) > abs(fine)
 
     def move(self, tangent: Point, step: float) -> float:
         """Return the function's value one step along a tangent."""
@@ -101,11 +126,11 @@ class Prober:
     def slope(self, tangent: Point) -> Slope | None:
         """Return the best numeric derivative over all steps; None where the function is not finite.
 
-        The error of a step is its distance to the next one plus rounding noise, so that a function that
-        rounds inside (or is a staircase) is judged with steps that see beyond its rounding.
+        The error of a step is its distance to the next one plus rounding noise, so that a function
+        that rounds inside (or is a staircase) is judged with steps that see beyond its rounding.
         """
         values = [self.central(tangent, step) for step in STEPS]
-        noise = NOISE * self._precision() * max(abs(self.center), 1e-30)
+        noise = NOISE * self._precision() * self.scale()
         best: Slope | None = None
         for i, step in enumerate(STEPS):
             near = [abs(values[i] - values[j]) for j in (i - 1, i + 1) if 0 <= j < len(values)]
@@ -151,6 +176,8 @@ def judge(
         return None
     if slope.error > 0.1 * max(abs(slope.value), abs(promised)):
         return "differences of the function's values are too noisy there"
+    if prober.is_rough(tangent):
+        return "the function is too rough there: differences do not converge"
     found = _blame(prober, gradient, tangent, slope.step, rtol)
     if found is not None:
         return found
@@ -175,11 +202,17 @@ def _blame(
     if slope is None:
         return None
     promised = dot(gradient, only)
-    bound = rtol * max(abs(promised), abs(slope.value)) + 3 * slope.error + FINE * spread(gradient, tangent)
+    bound = (
+        rtol * max(abs(promised), abs(slope.value))
+        + 3 * slope.error
+        + FINE * spread(gradient, tangent)
+    )
     if abs(slope.value - promised) <= bound or _within_kink(prober, only, promised, bound):
         return None
     leaf, index, scale = _locate(only, low)
-    return Deviation(leaf, index, slope.value / scale, promised / scale, bound / abs(scale), slope.step)
+    return Deviation(
+        leaf, index, slope.value / scale, promised / scale, bound / abs(scale), slope.step
+    )
 
 
 def _within_kink(prober: Prober, tangent: Point, promised: float, bound: float) -> bool:
@@ -197,7 +230,8 @@ def _residual(
 
 
 def _restrict(tangent: Point, low: int, high: int) -> Point:
-    """Keep the elements ``low`` to ``high`` of all leaves laid end to end, and put zeros elsewhere."""
+    """Keep the elements ``low`` to ``high`` of all leaves laid end to end, and put zeros
+    elsewhere."""
     kept, start = [], 0
     for leaf in tangent:
         numbers = np.arange(start, start + leaf.size).reshape(leaf.shape)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pytest_jaxleaks.errors import InvalidArgumentError
-from pytest_jaxleaks.leaves import is_array_like, is_inexact
+from pytest_jaxleaks.leaves import is_array_like, is_differentiated, is_inexact
 from pytest_jaxleaks.order_names import ORDERS, parts
 
 __all__ = ["Subject", "build", "draw", "fixed_cotangents", "select"]
@@ -46,7 +46,8 @@ def select(wanted: OrderChoice | Iterable[OrderChoice] | None) -> tuple[str, ...
     """Return the chosen orders, the shortest first.
 
     Args:
-        wanted: a name such as ``"jit(vmap)"``, a predicate on names, several of both, or None for all 15.
+        wanted: a name such as ``"jit(vmap)"``, a predicate on names, several of both, or None for
+            all 15.
 
     Raises:
         InvalidArgumentError: a name is unknown, or nothing is chosen.
@@ -70,7 +71,8 @@ def select(wanted: OrderChoice | Iterable[OrderChoice] | None) -> tuple[str, ...
 
 
 def build(order: str, subject: Subject) -> Callable[..., Any]:
-    """Return the function that ``order`` stands for: ``jit(vmap(grad))`` is ``jit(vmap(grad(f)))``."""
+    """Return the function that ``order`` stands for: ``jit(vmap(grad))`` is
+    ``jit(vmap(grad(f)))``."""
     appliers = {"jit": _jit, "vmap": _vmap, "grad": _grad}
     built = subject.call
     for name in reversed(parts(order)):
@@ -140,53 +142,42 @@ def _grad(fn: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
         output, aux = result if subject.has_aux else (result, None)
         return _reduced(output, subject.cotangents), aux
 
-    if not subject.filtered:
-
-        def gradient(*args: Any) -> Any:
-            if all(map(is_inexact, _leaves(args, subject.argnums))):
-                grads, aux = jax.grad(scalar, subject.argnums, has_aux=True)(*args)
-            else:
-                grads, aux = _filtered_gradient(scalar, subject, args)
-            return (grads, aux) if subject.has_aux else grads
-
-    else:
-
-        def gradient(*args: Any) -> Any:
-            grads, aux = _filtered_gradient(scalar, subject, args)
-            return (grads, aux) if subject.has_aux else grads
+    def gradient(*args: Any) -> Any:
+        leaves = [leaf for i in subject.argnums for leaf in jax.tree.leaves(args[i])]
+        plain = not subject.filtered and all(map(is_inexact, leaves))
+        if plain or not any(is_differentiated(leaf, subject.filtered) for leaf in leaves):
+            grads, aux = jax.grad(scalar, subject.argnums, has_aux=True)(*args)  # or JAX's error
+        else:
+            grads, aux = _gradient_of_inexact(scalar, subject, args)
+        return (grads, aux) if subject.has_aux else grads
 
     return _named(fn, gradient, "grad")
 
 
-def _leaves(args: Sequence[Any], argnums: Sequence[int]) -> list[Any]:
-    return [leaf for position in argnums for leaf in jax.tree.leaves(args[position])]
-
-
-def _filtered_gradient(
+def _gradient_of_inexact(
     scalar: Callable[..., Any], subject: Subject, args: Sequence[Any]
 ) -> tuple[Any, Any]:
-    """Differentiate the inexact arrays among the leaves; equinox does so for its first argument."""
+    """Differentiate the inexact leaves only; the gradient has None for the others, as equinox's has."""
     import equinox as eqx
 
-    def of_chosen(chosen: tuple[Any, ...]) -> Any:
+    def of_chosen(varied: Any, fixed: Any) -> Any:
         merged = list(args)
-        for position, value in zip(subject.argnums, chosen, strict=True):
+        for position, value in zip(subject.argnums, eqx.combine(varied, fixed), strict=True):
             merged[position] = value
         return scalar(*merged)
 
     chosen = tuple(args[position] for position in subject.argnums)
-    if not any(map(is_inexact, _leaves(args, subject.argnums))):
-        result: tuple[Any, Any] = jax.grad(of_chosen, has_aux=True)(chosen)  # JAX's own error
-        return result
-    result = eqx.filter_grad(of_chosen, has_aux=True)(chosen)
+    varied, fixed = eqx.partition(chosen, lambda leaf: is_differentiated(leaf, subject.filtered))
+    result: tuple[Any, Any] = jax.grad(of_chosen, has_aux=True)(varied, fixed)
     return result
 
 
 def _reduced(output: Any, cotangents: Sequence[Any]) -> Any:
     """Return the real part of ``sum(cotangent * leaf)`` over the inexact leaves of an output.
 
-    The one real scalar stays as it is. Cotangents have the shapes of a single example's output and are
-    broadcast over a batch axis in front of it, so that a batch is reduced to the sum over its examples.
+    The one real scalar stays as it is. Cotangents have the shapes of a single example's output and
+    are broadcast over a batch axis in front of it, so that a batch is reduced to the sum over its
+    examples.
     """
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(output) if is_inexact(leaf)]
     if len(leaves) == 1 and cotangents[0] is None:
@@ -200,7 +191,8 @@ def _reduced(output: Any, cotangents: Sequence[Any]) -> Any:
 
 
 def fixed_cotangents(output: Any, seed: int) -> tuple[Any, ...]:
-    """Draw a cotangent for each inexact leaf of an output: magnitudes from 0.5 to 1.5, random signs."""
+    """Draw a cotangent for each inexact leaf of an output: magnitudes from 0.5 to 1.5, random
+    signs."""
     leaves = [leaf for leaf in jax.tree.leaves(output) if is_array_like(leaf) and is_inexact(leaf)]
     if len(leaves) == 1 and np.shape(leaves[0]) == () and not np.iscomplexobj(leaves[0]):
         return (None,)
@@ -209,7 +201,8 @@ def fixed_cotangents(output: Any, seed: int) -> tuple[Any, ...]:
 
 
 def draw(random: np.random.Generator, shape: tuple[int, ...], is_complex: bool) -> Any:
-    """Draw numbers whose (parts') magnitudes lie between 0.5 and 1.5, so that none hides an error."""
+    """Draw numbers whose (parts') magnitudes lie between 0.5 and 1.5, so that none hides an
+    error."""
 
     def real() -> Any:
         return random.uniform(0.5, 1.5, shape) * random.choice([-1.0, 1.0], shape)

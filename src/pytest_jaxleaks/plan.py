@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import jax
 
 from pytest_jaxleaks.batches import Batch, axes_by_argument, batch_of_copies, take_rows
@@ -14,6 +14,9 @@ from pytest_jaxleaks.leaves import is_array_like
 from pytest_jaxleaks.orders import select
 from pytest_jaxleaks.signature import Arguments, choose_argnums, choose_static
 from pytest_jaxleaks.tolerances import Tolerances
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["COPIES", "SEED", "UNSET", "Plan", "make_plan"]
 
@@ -76,16 +79,11 @@ def make_plan(arguments: Arguments, options: Mapping[str, Any]) -> Plan:
         InvalidArgumentError: an option cannot be used; the message names it.
     """
     static = choose_static(arguments, options["static_argnums"])
-    argnums = choose_argnums(arguments, options["argnums"], static)
     filtered = options["filtered"]
     if filtered is None:
-        leaves = [
-            leaf
-            for position, value in enumerate(arguments.values)
-            if position not in static
-            for leaf in jax.tree.leaves(value)
-        ]
-        filtered = not all(map(is_array_like, leaves))
+        values = [value for i, value in enumerate(arguments.values) if i not in static]
+        filtered = any(_needs_filters(leaf) for leaf in jax.tree.leaves(values, is_leaf=_is_module))
+    argnums = choose_argnums(arguments, options["argnums"], static, filtered)
     return Plan(
         arguments=arguments,
         static=static,
@@ -102,6 +100,17 @@ def make_plan(arguments: Arguments, options: Mapping[str, Any]) -> Plan:
         numeric=options["numeric"],
         second_order=options["second_order"],
     )
+
+
+def _is_module(node: Any) -> bool:
+    return isinstance(node, eqx.Module)
+
+
+def _needs_filters(leaf: Any) -> bool:
+    """Tell whether JAX's own transformations do not take a leaf; equinox counts Python numbers so."""
+    if _is_module(leaf):
+        return not all(map(eqx.is_array, jax.tree.leaves(leaf)))
+    return not is_array_like(leaf)
 
 
 def _modes(modes: Sequence[str] | None) -> tuple[str, ...]:

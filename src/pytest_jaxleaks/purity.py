@@ -1,7 +1,8 @@
 """Does a call change anything but its result?
 
-A snapshot records the content of everything a function can reach by name: its arguments and their attributes,
-its closure, its defaults, the globals that its code names, and the same of the functions it names in turn.
+A snapshot records the content of everything a function can reach by name: its arguments and their
+attributes, its closure, its defaults, the globals that its code names, and the same of the
+functions it names in turn.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ LIMIT = 20_000
 FOREIGN = ("jax", "jaxlib", "numpy", "logging", "threading", "_pytest", "pytest", "ml_dtypes")
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
-CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, property, staticmethod, classmethod)
+CODE = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    property,
+    staticmethod,
+    classmethod,
+)
 WRAPPED = ("__wrapped__", "fun", "fwd", "bwd", "jvp")
 
 
@@ -56,7 +64,8 @@ def snapshot(fn: Any, arguments: Mapping[str, Any]) -> Snapshot:
 
 
 def changes(before: Snapshot, after: Snapshot) -> list[tuple[str, str]]:
-    """Return ``(name, what happened)`` for each object whose content changed, the outermost first."""
+    """Return ``(name, what happened)`` for each object whose content changed, the outermost
+    first."""
     found: list[tuple[str, str]] = []
     for name in [*before, *(name for name in after if name not in before)]:
         if any(name.startswith((f"{outer}[", f"{outer}.")) for outer, _ in found):
@@ -111,7 +120,8 @@ def _same_array(one: Any, two: Any) -> bool:
 
 
 class _Walk:
-    """A breadth-first walk that names what it meets; each object is named once, by its shortest path."""
+    """A breadth-first walk that names what it meets; each object is named once, by its shortest
+    path."""
 
     def __init__(self) -> None:
         self.found: Snapshot = {}
@@ -204,12 +214,15 @@ def _reached_by_code(name: str, fn: types.FunctionType) -> Iterator[tuple[str, A
     for key, attribute in list(fn.__dict__.items()):
         yield f"{name}.{key}", attribute
     for variable in sorted(_names(fn.__code__)):
-        if variable in fn.__globals__ and not isinstance(fn.__globals__[variable], types.ModuleType):
+        if variable in fn.__globals__ and not isinstance(
+            fn.__globals__[variable], types.ModuleType
+        ):
             yield f"global {variable!r}", fn.__globals__[variable]
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Return every name that the code, or code nested in it, looks up or stores outside its locals."""
+    """Return every name that the code, or code nested in it, looks up or stores outside its
+    locals."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -232,15 +245,17 @@ def _class_attributes(kind: type) -> Iterator[tuple[str, Any]]:
     if _is_foreign(kind) or (path or "").startswith(LIBRARIES) or kind.__module__ == "builtins":
         return
     for key, part in list(vars(kind).items()):
-        if isinstance(part, types.FunctionType):
-            yield f"{kind.__name__}.{key}", part
-        elif not key.startswith("__") and not isinstance(part, CODE):
+        if isinstance(part, types.FunctionType) or (
+            not key.startswith("__") and not isinstance(part, CODE)
+        ):
             yield f"{kind.__name__}.{key}", part
 
 
 def _attributes(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     for wrapped in WRAPPED:
-        inner = getattr(value, wrapped, None) if _is_foreign(type(value)) or callable(value) else None
+        inner = (
+            getattr(value, wrapped, None) if _is_foreign(type(value)) or callable(value) else None
+        )
         if isinstance(inner, types.FunctionType | types.MethodType | functools.partial):
             yield f"{name}", inner
     if _is_foreign(type(value)):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +15,14 @@ from pytest_jaxleaks.leaves import dtype_of, is_inexact
 from pytest_jaxleaks.results import Result, flatten
 from pytest_jaxleaks.tolerances import machine_epsilon
 
-__all__ = ["PlainCallError", "Plain", "nudged", "run_plain"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Plain", "PlainCallError", "nudged", "run_plain"]
 
 SECONDS = 2.0
-"""With JIT disabled a long loop is run step by step in Python. After this long the plain call takes over."""
+"""With JIT disabled a long loop is run step by step in Python. After this long the plain call takes
+over."""
 
 NUDGE_ULPS = 4
 """By how many ulps inputs are moved to see how much rounding a function amplifies."""
@@ -63,7 +66,9 @@ class Plain:
         return all(one.treedef == self.example.treedef for one in others)
 
 
-def run_plain(call: Callable[..., Any], example: Sequence[Any], rows: Sequence[Sequence[Any]]) -> Plain:
+def run_plain(
+    call: Callable[..., Any], example: Sequence[Any], rows: Sequence[Sequence[Any]]
+) -> Plain:
     """Run the function on an example and on each row of a batch, without transformations.
 
     Raises:
@@ -94,7 +99,7 @@ class _Runner:
         self.call = call
         self.jitless = True
         self.notes: list[str] = []
-        self._end = time.monotonic() + SECONDS
+        self._end = time.process_time() + SECONDS
 
     def first(self, example: Sequence[Any]) -> Any:
         try:
@@ -130,19 +135,22 @@ class _Runner:
             raise PlainCallError(error, number) from error
 
     def _without_jit(self, args: Sequence[Any]) -> Any:
-        with deadline(max(self._end - time.monotonic(), 0.0)), jax.disable_jit():
+        with deadline(max(self._end - time.process_time(), 0.0)), jax.disable_jit():
             return self.call(*args)
 
     def _give_up(self, why: str) -> None:
         self.jitless = False
-        self.notes.append(f"the reference is the plain call, since the call with JIT disabled {why}")
+        self.notes.append(
+            f"the reference is the plain call, since the call with JIT disabled {why}"
+        )
 
 
 def nudged(args: Sequence[Any], seed: int) -> tuple[Any, ...]:
     """Move every floating-point leaf by a few ulps in random directions.
 
-    How far results move then shows how much rounding the function amplifies, which is how far reordered sums
-    may move it (the backward-error view: Higham, Accuracy and Stability of Numerical Algorithms, section 1.5).
+    How far results move then shows how much rounding the function amplifies, which is how far
+    reordered sums may move it (the backward-error view: Higham, Accuracy and Stability of Numerical
+    Algorithms, section 1.5).
     """
     random = np.random.default_rng(seed)
 

@@ -1,18 +1,21 @@
 """Results as flat lists of leaves with key paths, and the algebra that references need.
 
-Leaves are stacked and summed without ever unflattening them, because a node may refuse what it did not make.
+Leaves are stacked and summed without ever unflattening them, because a node may refuse what it did
+not make.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from pytest_jaxleaks.leaves import dtype_of, is_array_like, is_key, key_path, weak_type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Leaf", "Result", "empty_batch", "flatten", "stack_rows", "sum_rows"]
 
@@ -81,7 +84,8 @@ def sum_rows(rows: Sequence[Result], axes: Sequence[int | None]) -> Result:
 
     Args:
         rows: the gradient of each example.
-        axes: per leaf, the axis over which that argument is mapped; None for one that all examples share.
+        axes: per leaf, the axis over which that argument is mapped; None for one that all examples
+            share.
     """
     wanted = iter(axes)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from pytest_jaxleaks.failures import Failure
 from pytest_jaxleaks.leaves import is_array_like, is_key, short_type, weak_type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["TRACE_EVENT", "fresh_copy", "traces", "type_changes", "weak_type_feedback"]
 
@@ -45,8 +47,11 @@ def _copy(leaf: Any) -> Any:
     return jnp.array(leaf, copy=True) if isinstance(leaf, jax.Array) and not is_key(leaf) else leaf
 
 
-def type_changes(before: tuple[Any, ...], after: tuple[Any, ...], names: tuple[str, ...]) -> list[str]:
-    """Say what differs in the types of two calls' arguments, by leaf: what makes JAX trace again."""
+def type_changes(
+    before: tuple[Any, ...], after: tuple[Any, ...], names: tuple[str, ...]
+) -> list[str]:
+    """Say what differs in the types of two calls' arguments, by leaf: what makes JAX trace
+    again."""
     changes = []
     for name, old, new in zip(names, before, after, strict=True):
         (old_leaves, old_def), (new_leaves, new_def) = map(jax.tree.flatten, (old, new))
@@ -72,7 +77,8 @@ def weak_type_feedback(
 ) -> list[Failure]:
     """Find a state that comes back with other weak types, so that the next step is traced again.
 
-    A state is a container that comes back (alone, or first in a tuple) with the same treedef, shapes and dtypes.
+    A state is a container that comes back (alone, or first in a tuple) with the same treedef,
+    shapes and dtypes.
     """
     returned = [result, result[0]] if isinstance(result, tuple) and result else [result]
     for name, arg in zip(names, args, strict=True):

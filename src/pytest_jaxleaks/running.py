@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -19,7 +18,11 @@ from pytest_jaxleaks.order_names import parts
 from pytest_jaxleaks.orders import build
 from pytest_jaxleaks.results import Result, flatten
 from pytest_jaxleaks.retraces import fresh_copy, traces, type_changes, weak_type_feedback
-from pytest_jaxleaks.tolerances import Tolerances
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_jaxleaks.tolerances import Tolerances
 
 __all__ = ["exception_failure", "run_order"]
 
@@ -105,7 +108,9 @@ def _compare(
         order,
         "gradient" if gradient else "result",
         tolerance=lambda dtype: tolerances.of(dtype, order),
-        allowance=lambda leaf: expected.allowance(order, leaf) if tolerances.open_for(order) else 0.0,
+        allowance=lambda leaf: (
+            expected.allowance(order, leaf) if tolerances.open_for(order) else 0.0
+        ),
         alternative=plain.eager if meaning(order) == "value" else None,
         weak=meaning(order) == "value",
         treedef=not gradient and plain.stable_treedef,
@@ -120,7 +125,7 @@ def _diagnosed(failure: Failure, order: str, expected: Expectations) -> Failure:
 
     if failure.kind != "value" or not is_batched(order) or "grad" in parts(order):
         return failure
-    if not _rows_influence_each_other(order, failure, expected):
+    if not _rows_influence_each_other(failure, expected):
         return failure
     fact = "the rows influence one another: a row's result changes when only the other rows do"
     return replace(failure, detail=(*failure.detail, fact), hint=ROWS_HINT)
@@ -132,7 +137,7 @@ ROWS_HINT = (
 )
 
 
-def _rows_influence_each_other(order: str, failure: Failure, expected: Expectations) -> bool:
+def _rows_influence_each_other(failure: Failure, expected: Expectations) -> bool:
     batch = expected.batch
     if len(batch.rows) < 2 or not failure.index:
         return False

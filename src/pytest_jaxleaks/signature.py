@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from pytest_jaxleaks.errors import InvalidArgumentError
-from pytest_jaxleaks.leaves import is_array_like, is_inexact
+from pytest_jaxleaks.leaves import is_array_like, is_differentiated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["Arguments", "bind", "choose_argnums", "choose_static", "function_name"]
 
@@ -86,7 +88,10 @@ def choose_static(arguments: Arguments, static: int | str | Sequence[int | str])
 
 
 def choose_argnums(
-    arguments: Arguments, argnums: int | str | Sequence[int | str] | None, static: Sequence[int]
+    arguments: Arguments,
+    argnums: int | str | Sequence[int | str] | None,
+    static: Sequence[int],
+    filtered: bool,
 ) -> tuple[int, ...]:
     """Return the arguments to differentiate; by default the first one with inexact leaves.
 
@@ -94,7 +99,8 @@ def choose_argnums(
     """
     if argnums is None:
         for position, value in enumerate(arguments.values):
-            if position not in static and any(map(_differentiable, jax.tree.leaves(value))):
+            leaves = jax.tree.leaves(value)
+            if position not in static and any(is_differentiated(one, filtered) for one in leaves):
                 return (position,)
         return ()
     chosen = arguments.positions(argnums, "argnums")
@@ -110,7 +116,3 @@ def choose_argnums(
                 f"({type(arguments.values[position]).__name__})"
             )
     return chosen
-
-
-def _differentiable(leaf: Any) -> bool:
-    return is_inexact(leaf)

@@ -6,9 +6,11 @@ import dis
 import functools
 import sysconfig
 import types
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["StaleGlobal", "stale_globals"]
 
@@ -26,12 +28,16 @@ class StaleGlobal:
 
 
 def stale_globals(fn: Any) -> list[StaleGlobal]:
-    """Return the globals that ``fn``, or a function it names, reads and another function assigns."""
+    """Return the globals that ``fn``, or a function it names, reads and another function
+    assigns."""
     found: dict[str, StaleGlobal] = {}
     for reader in _functions(fn):
         written = _writers(reader.__globals__)
         for name in sorted(_globals(reader.__code__, "LOAD_GLOBAL") & set(written)):
-            if isinstance(reader.__globals__.get(name), CODE) or written[name] == reader.__qualname__:
+            if (
+                isinstance(reader.__globals__.get(name), CODE)
+                or written[name] == reader.__qualname__
+            ):
                 continue
             found.setdefault(name, StaleGlobal(name, reader.__qualname__, written[name]))
     return list(found.values())

@@ -1,8 +1,8 @@
 """How far apart two results may be, per element, and where each number comes from.
 
-Two numbers rule everything. ``eps`` is the machine epsilon of the leaf's dtype. The *scale* of a leaf is
-its largest finite magnitude: a reordered sum errs in proportion to what was summed, so an element that
-cancelled to almost nothing may be off by an amount that is large against itself.
+Two numbers rule everything. ``eps`` is the machine epsilon of the leaf's dtype. The *scale* of a
+leaf is its largest finite magnitude: a reordered sum errs in proportion to what was summed, so an
+element that cancelled to almost nothing may be off by an amount that is large against itself.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from pytest_jaxleaks.errors import InvalidArgumentError
 __all__ = ["NUMERIC_RTOL", "Tolerance", "Tolerances", "machine_epsilon"]
 
 WIDE_ULPS = 64
-"""float32 and float64: XLA's fusion and vectorised sums move results by some ulps; sums of n terms err by
-about sqrt(n) ulps (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), so 64 covers 4096 terms."""
+"""float32 and float64: XLA's fusion and vectorised sums move results by some ulps; sums of n terms
+err by about sqrt(n) ulps (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), so
+64 covers 4096 terms."""
 
 NARROW_ULPS = 8
-"""bfloat16 and float16: XLA keeps float32 inside a fusion and rounds once, where single operations round each
-time; 8 roundings of half an ulp with some growth."""
+"""bfloat16 and float16: XLA keeps float32 inside a fusion and rounds once, where single operations
+round each time; 8 roundings of half an ulp with some growth."""
 
 NUMERIC_RTOL = 1e-2
-"""Analytic against numeric derivative, per element. Solvers that stop at a tolerance (1e-3 is common) have
-derivatives that differ from differences of their results by about that tolerance; wrong rules are off by more."""
+"""Analytic against numeric derivative, per element. Solvers that stop at a tolerance (1e-3 is
+common) have derivatives that differ from differences of their results by about that tolerance;
+wrong rules are off by more."""
 
 
 def machine_epsilon(dtype: Any) -> float:
@@ -70,8 +72,8 @@ class Tolerances:
             for value in values:
                 if value is not None and not (_is_number(value) and value >= 0):
                     raise InvalidArgumentError(
-                        f"{name}={given!r}: expected a non-negative number, or a mapping from dtypes "
-                        "or orders to such numbers"
+                        f"{name}={given!r}: expected a non-negative number, or a mapping from "
+                        "dtypes or orders to such numbers"
                     )
 
     def open_for(self, order: str) -> bool:

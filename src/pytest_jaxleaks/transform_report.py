@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -14,6 +13,9 @@ from pytest_jaxleaks.leaves import is_array_like, is_key, short_type
 from pytest_jaxleaks.order_names import ORDERS
 from pytest_jaxleaks.plan import UNSET
 from pytest_jaxleaks.signature import Arguments, function_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["DEFAULTS", "describe", "script", "sorted_failures"]
 
@@ -27,7 +29,8 @@ DEFAULTS: dict[str, Any] = {
 
 
 def sorted_failures(failures: Sequence[Failure]) -> tuple[Failure, ...]:
-    """Put the smallest order first; what is wrong with the function itself comes before all orders."""
+    """Put the smallest order first; what is wrong with the function itself comes before all
+    orders."""
     rank = {PLAIN: -1, **{order: i for i, order in enumerate(ORDERS)}}
     return tuple(sorted(failures, key=lambda failure: rank.get(failure.order, len(rank))))
 
@@ -66,8 +69,11 @@ def _paragraph(group: Sequence[Failure]) -> list[str]:
     return lines
 
 
-def script(report: TransformReport, arguments: Arguments, options: dict[str, Any], seed: int) -> str:
-    """Write a program that reproduces the smallest failure, with arrays of the same shapes and dtypes."""
+def script(
+    report: TransformReport, arguments: Arguments, options: dict[str, Any], seed: int
+) -> str:
+    """Write a program that reproduces the smallest failure, with arrays of the same shapes and
+    dtypes."""
     order = report.failures[0].order
     lines = ["import jax", "import jax.numpy as jnp", "import numpy as np"]
     lines += ["from pytest_jaxleaks import check_transforms", _import(arguments.fn), ""]
@@ -100,7 +106,8 @@ def _variable(fn: Any) -> str:
 
 
 def _spell(value: Any) -> str:
-    """Write an expression for an argument: exact for small arrays, of the same type for large ones."""
+    """Write an expression for an argument: exact for small arrays, of the same type for large
+    ones."""
     if is_key(value):
         return f"jax.random.key(0)  # {short_type(value)}"
     if isinstance(value, (jax.Array, np.ndarray)) and is_array_like(value):

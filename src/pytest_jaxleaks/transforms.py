@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.checking import run_check
 from pytest_jaxleaks.errors import TransformCheckError
-from pytest_jaxleaks.failures import TransformReport
 from pytest_jaxleaks.plan import SEED, UNSET, make_plan
 from pytest_jaxleaks.signature import bind
 from pytest_jaxleaks.transform_report import DEFAULTS, describe, script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_jaxleaks.failures import TransformReport
 
 __all__ = ["check_transforms"]
 
@@ -61,7 +64,8 @@ def check_transforms(
 
 
 def single_result(fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Return what a function gives for one example; arguments and options as for :func:`check_transforms`."""
+    """Return what a function gives for one example; arguments and options as for
+    :func:`check_transforms`."""
     known = {key: options.pop(key, value) for key, value in DEFAULTS.items()}
     arguments = bind(fn, args, options)
     return arguments.call(*make_plan(arguments, known).make_batch(arguments, scaled=True).example)

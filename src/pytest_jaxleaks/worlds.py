@@ -1,25 +1,33 @@
 """The function as a real-valued map on a list of arrays, in float64 where that is possible.
 
-``L(x) = Re(sum(cotangent * f(x)))``. A complex function is taken as a function of its real and imaginary parts:
-no holomorphy is assumed, and the gradient ``g`` follows JAX's convention ``dL = Re(sum(g * dx))``.
+``L(x) = Re(sum(cotangent * f(x)))``. A complex function is taken as a function of its real and
+imaginary parts: no holomorphy is assumed, and the gradient ``g`` follows JAX's convention ``dL =
+Re(sum(g * dx))``.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pytest_jaxleaks.leaves import dtype_of, is_inexact, key_path
-from pytest_jaxleaks.orders import Subject
+from pytest_jaxleaks.leaves import dtype_of, is_differentiated, is_inexact, key_path
 from pytest_jaxleaks.tolerances import machine_epsilon
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_jaxleaks.orders import Subject
+
 __all__ = ["World", "make_world"]
+
+IMPLICIT = {"random_gamma"}
+"""Samplers whose derivative is that of the distribution (Figurnov et al., Implicit
+Reparameterization Gradients)."""
 
 Point = list[np.ndarray[Any, Any]]
 
@@ -47,7 +55,9 @@ class World:
     def value(self, point: Point) -> float:
         """Return ``L`` at a point, summed in float64 on the host."""
         with self._mode(), np.errstate(all="ignore"):
-            outputs = self._outputs([jnp.asarray(a, d) for a, d in zip(point, self.dtypes, strict=True)])
+            outputs = self._outputs(
+                [jnp.asarray(a, d) for a, d in zip(point, self.dtypes, strict=True)]
+            )
             terms = [
                 np.sum(np.real(_wide(out) * _one(ct)))
                 for out, ct in zip(outputs, self.subject.cotangents, strict=True)
@@ -83,8 +93,19 @@ class World:
             ]
             return float(sum(terms))
 
+    def implicit(self) -> bool:
+        """Tell whether a primitive is differentiated implicitly, on purpose not along the path of
+        its values."""
+        with self._mode():
+            try:
+                jaxpr = jax.make_jaxpr(self._outputs)(self._leaves()).jaxpr
+            except Exception:  # control flow on values: nothing is known
+                return False
+            return any(equation.primitive.name in IMPLICIT for equation in equations(jaxpr))
+
     def precision(self) -> float:
-        """Return the coarsest epsilon that appears anywhere in the function, casts inside it included."""
+        """Return the coarsest epsilon that appears anywhere in the function, casts inside it
+        included."""
         with self._mode():
             seen = [machine_epsilon(dtype) for dtype in self.dtypes]
             try:
@@ -106,19 +127,19 @@ class World:
         return jax.enable_x64(True) if self.double else contextlib.nullcontext()
 
     def _outputs(self, leaves: Sequence[Any]) -> list[Any]:
-        result = self.subject.call(*_with_leaves(self.args, self.subject.argnums, leaves))
+        result = self.subject.call(*_with_leaves(self.args, self.subject.argnums, leaves, self.subject.filtered))
         output = result[0] if self.subject.has_aux else result
         return [jnp.asarray(leaf) for leaf in jax.tree.leaves(output) if is_inexact(leaf)]
 
 
 def _with_leaves(
-    args: Sequence[Any], argnums: Sequence[int], leaves: Sequence[Any]
+    args: Sequence[Any], argnums: Sequence[int], leaves: Sequence[Any], filtered: bool
 ) -> tuple[Any, ...]:
     fresh = iter(leaves)
     changed = list(args)
     for position in argnums:
         changed[position] = jax.tree.map(
-            lambda leaf: next(fresh) if is_inexact(leaf) else leaf, args[position]
+            lambda leaf: next(fresh) if is_differentiated(leaf, filtered) else leaf, args[position]
         )
     return tuple(changed)
 
@@ -132,17 +153,20 @@ def _one(cotangent: Any) -> Any:
     return 1.0 if cotangent is None else cotangent
 
 
-def _dtypes_in(jaxpr: Any) -> set[Any]:
-    """Return the dtypes of everything that a jaxpr computes, inner jaxprs included."""
-    found = set()
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """Yield every equation of a jaxpr, those of inner jaxprs included."""
     for equation in jaxpr.eqns:
-        found |= {var.aval.dtype for var in equation.outvars if hasattr(var.aval, "dtype")}
+        yield equation
         for parameter in equation.params.values():
             for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
-                inner = getattr(inner, "jaxpr", inner)
-                if hasattr(inner, "eqns"):
-                    found |= _dtypes_in(inner)
-    return found
+                body = getattr(inner, "jaxpr", inner)
+                if hasattr(body, "eqns"):
+                    yield from equations(body)
+
+
+def _dtypes_in(jaxpr: Any) -> set[Any]:
+    variables = (var for equation in equations(jaxpr) for var in equation.outvars)
+    return {var.aval.dtype for var in variables if hasattr(var.aval, "dtype")}
 
 
 def make_world(
@@ -152,7 +176,7 @@ def make_world(
     point, dtypes, labels = [], [], []
     for position in subject.argnums:
         for path, leaf in jax.tree_util.tree_leaves_with_path(args[position]):
-            if is_inexact(leaf):
+            if is_differentiated(leaf, subject.filtered):
                 point.append(_wide(leaf))
                 dtypes.append(point[-1].dtype if double else dtype_of(leaf))
                 labels.append(names[position] + key_path(path))
@@ -169,4 +193,6 @@ def _widened(arg: Any) -> Any:
     if not any(map(is_inexact, jax.tree.leaves(arg))):
         return arg
     with jax.enable_x64(True):
-        return jax.tree.map(lambda leaf: jnp.asarray(widen(leaf)) if is_inexact(leaf) else leaf, arg)
+        return jax.tree.map(
+            lambda leaf: jnp.asarray(widen(leaf)) if is_differentiated(leaf, True) else leaf, arg
+        )
