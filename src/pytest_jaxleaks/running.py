@@ -12,7 +12,7 @@ import jax
 from pytest_jaxleaks.compare import Context, compare
 from pytest_jaxleaks.errors import TracerLeakError
 from pytest_jaxleaks.failures import Failure
-from pytest_jaxleaks.hints import hint_for
+from pytest_jaxleaks.transform_hints import hint_for
 from pytest_jaxleaks.meanings import Expectations, is_batched, label_gradient, meaning
 from pytest_jaxleaks.order_names import parts
 from pytest_jaxleaks.orders import build
