@@ -121,9 +121,7 @@ class Expectations:
         for position in self.subject.argnums:
             values = jax.tree.leaves(self.batch.args[position])
             pairs = zip(values, self.batch.leaf_axes[position], strict=True)
-            axes += [
-                axis for leaf, axis in pairs if is_differentiated(leaf, self.subject.filtered)
-            ]
+            axes += [axis for leaf, axis in pairs if is_differentiated(leaf, self.subject.filtered)]
         return axes + [0] * (leaves - len(axes))  # aux has one entry per example
 
     def _measure(self, order: str) -> list[float]:

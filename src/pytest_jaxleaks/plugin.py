@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_jaxleaks import harness
+from pytest_jaxleaks import checking, harness, report
 from pytest_jaxleaks.harness import jax_transform
 
 if TYPE_CHECKING:
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["jax_transform"]
 
 # Rooms on pytest's side, in the order in which they add options and configure themselves.
-# Each one is a module with ``add_options(parser)`` and ``configure(config)``.
+_ROOMS = (checking, report, harness)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add every option and ini value of the contract."""
-    harness.add_options(parser)
+    """Add the options and ini values of every room."""
+    for room in _ROOMS:
+        room.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers, then the hooks of the features that are on."""
-    harness.configure(config)
+    """Let every room register its markers and hooks."""
+    for room in _ROOMS:
+        room.configure(config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +11,16 @@ import jax
 from pytest_jaxleaks.compare import Context, compare
 from pytest_jaxleaks.errors import TracerLeakError
 from pytest_jaxleaks.failures import Failure
-from pytest_jaxleaks.transform_hints import hint_for
 from pytest_jaxleaks.meanings import Expectations, is_batched, label_gradient, meaning
 from pytest_jaxleaks.order_names import parts
 from pytest_jaxleaks.orders import build
 from pytest_jaxleaks.results import Result, flatten
 from pytest_jaxleaks.retraces import fresh_copy, traces, type_changes, weak_type_feedback
+from pytest_jaxleaks.transform_hints import hint_for
+from pytest_jaxleaks.watching import no_tracer_leaks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pytest_jaxleaks.tolerances import Tolerances
 
@@ -43,7 +43,7 @@ def run_order(order: str, expected: Expectations, tolerances: Tolerances) -> lis
     raw: Any = None
     done = False
     try:
-        with _leak_watch():
+        with no_tracer_leaks():
             raw = jax.block_until_ready(transformed(*args))
             done = True
     except TracerLeakError as error:
@@ -57,18 +57,6 @@ def run_order(order: str, expected: Expectations, tolerances: Tolerances) -> lis
     if done and order == "jit":
         failures += weak_type_feedback(order, raw, args, expected.names)
     return failures
-
-
-@contextlib.contextmanager
-def _leak_watch() -> Iterator[None]:
-    """Look for tracers that outlive the block; the one place that knows the census."""
-    try:
-        from pytest_jaxleaks.watching import no_tracer_leaks
-    except ImportError:  # not there yet
-        yield
-        return
-    with no_tracer_leaks():
-        yield
 
 
 def _leak_failure(order: str, error: TracerLeakError) -> Failure:

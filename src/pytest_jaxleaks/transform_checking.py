@@ -185,7 +185,9 @@ def _plain_failures(plan: Plan, plain: Plain) -> list[Failure]:
                 "something compiled has frozen a value, or depends on being traced",
             ),
         )
-        for failure in compare(plain.example, plain.eager, replace(context, allowance=_loose(plain)))
+        for failure in compare(
+            plain.example, plain.eager, replace(context, allowance=_loose(plain))
+        )
         if failure.kind in ("value", "shape")
     ]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_jaxleaks.transform_checking import run_check
 from pytest_jaxleaks.errors import TransformCheckError
 from pytest_jaxleaks.plan import SEED, UNSET, make_plan
 from pytest_jaxleaks.signature import bind
+from pytest_jaxleaks.transform_checking import run_check
 from pytest_jaxleaks.transform_report import DEFAULTS, describe, script
 
 if TYPE_CHECKING:

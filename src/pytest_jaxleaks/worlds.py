@@ -127,7 +127,9 @@ class World:
         return jax.enable_x64(True) if self.double else contextlib.nullcontext()
 
     def _outputs(self, leaves: Sequence[Any]) -> list[Any]:
-        result = self.subject.call(*_with_leaves(self.args, self.subject.argnums, leaves, self.subject.filtered))
+        result = self.subject.call(
+            *_with_leaves(self.args, self.subject.argnums, leaves, self.subject.filtered)
+        )
         output = result[0] if self.subject.has_aux else result
         return [jnp.asarray(leaf) for leaf in jax.tree.leaves(output) if is_inexact(leaf)]
 

@@ -1,0 +1,119 @@
+"""Which tracers are still alive, looked up cheaply enough to do it after every test.
+
+Objects that survive a look are frozen (``gc.freeze``), so that the next look sees only what came
+since, and so that collecting costs next to nothing. From time to time, by the rule that CPython
+uses for its own full collections, everything is thawed and collected: no garbage stays for ever.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from pytest_jaxleaks.jax_internals import is_jax_cache, jax_is_imported, tracer_types
+
+__all__ = ["Census"]
+
+# With fewer young objects than this a look takes well under a millisecond.
+_YOUNG_ENOUGH = 10_000
+# A full collection is due when the heap has grown by a quarter (and by this much at least).
+_FULL_AT_LEAST = 100_000
+
+
+class _Witness:
+    """An object that is young unless somebody else freezes the heap."""
+
+
+class Census:
+    """Looks at the objects that came into being since the last look.
+
+    Example:
+        >>> census = Census()
+        >>> census.start()
+        >>> census.look() is None  # no tracer is alive
+        True
+        >>> census.stop()
+    """
+
+    def __init__(self) -> None:
+        self._jax_caches: list[Any] = []
+        self._running = False
+        self._frozen_before = False
+        self._young = 0
+        self._since_full = 0
+        self._size_at_full = 0
+        self._witness: _Witness | None = None
+
+    def start(self) -> None:
+        """Count what exists now as old."""
+        self._running = True
+        self._frozen_before = gc.get_freeze_count() > 0
+        self._size_at_full = len(gc.get_objects())
+        self._freeze()
+
+    def stop(self) -> None:
+        """Leave the collector as it was found."""
+        if self._running:
+            self._running = False
+            self._jax_caches.clear()
+            if not self._frozen_before:
+                gc.unfreeze()
+
+    def look(self) -> list[Any] | None:
+        """Return the young objects if a tracer is among them, else None.
+
+        Cyclic garbage is collected before a tracer counts as alive.
+        """
+        if not jax_is_imported():
+            return None
+        young = self._young_objects()
+        if young is None:
+            return None
+        del young
+        gc.collect()
+        return self._young_objects()
+
+    def living(self) -> list[Any]:
+        """Return the tracers among the objects that are not frozen, garbage included."""
+        if not jax_is_imported():
+            return []
+        kinds = tracer_types()
+        return [obj for obj in gc.get_objects() if type(obj) in kinds]
+
+    def settle(self, *, now: bool = False) -> None:
+        """Count what is alive as old, if there is much of it or if it is asked for."""
+        if now or self._young > _YOUNG_ENOUGH:
+            self._since_full += self._young
+            if self._since_full > max(_FULL_AT_LEAST, self._size_at_full // 4):
+                self._collect_fully()
+            else:
+                gc.collect()
+            self._freeze()
+
+    def known_jax_caches(self) -> list[Any]:
+        """Return JAX's caches, looked up once among all objects, frozen ones included."""
+        if not self._jax_caches:
+            gc.unfreeze()
+            self._jax_caches = [obj for obj in gc.get_objects() if is_jax_cache(obj)]
+        return self._jax_caches
+
+    def _young_objects(self) -> list[Any] | None:
+        young = gc.get_objects()
+        types = set(map(type, young))
+        if self._witness is not None and _Witness not in types:
+            # Somebody froze the heap since: nothing is known to be old any more.
+            gc.unfreeze()
+            young = gc.get_objects()
+            types = set(map(type, young))
+        self._young = len(young)
+        return None if types.isdisjoint(tracer_types()) else young
+
+    def _collect_fully(self) -> None:
+        gc.unfreeze()
+        gc.collect()
+        self._size_at_full = len(gc.get_objects())
+        self._since_full = 0
+
+    def _freeze(self) -> None:
+        gc.freeze()
+        self._witness = _Witness()

@@ -1,0 +1,359 @@
+"""Who keeps a tracer alive: from live tracers up to the things a program reaches them by.
+
+The walk goes upwards over references. It does not pass through JAX's own book-keeping, the test
+machinery, or (at the first attempt) frames, tracebacks and exceptions. Only the young objects are
+mapped; reference counts tell which of the nodes something older refers to, and for those few the
+collector is asked, once per step. (A reverse map of a whole heap takes seconds, one such question
+some tens of milliseconds for 200,000 objects.)
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_jaxleaks import unseen
+from pytest_jaxleaks.jax_internals import blocks_reference
+from pytest_jaxleaks.links import module_name
+from pytest_jaxleaks.object_kinds import EXCEPTIONAL_TYPES, Kind, Kinds
+from pytest_jaxleaks.roots import Root, RootFinder, Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Holding", "Search", "find_holders"]
+
+# Beyond this many objects, asking the collector for the referrers of all of them (which compares
+# each reference in the heap with each object) is slower than a set of ids.
+_MOST_TARGETS_TO_ASK = 16
+_CHUNK = 1000
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A tracer that user code can reach.
+
+    Attributes:
+        tracer: the tracer.
+        path: the objects from the root to the tracer, both included.
+        root: what the first object of the path is to the program.
+    """
+
+    tracer: Any
+    path: tuple[Any, ...]
+    root: Root
+
+
+@dataclass(frozen=True)
+class Search:
+    """The outcome of a search.
+
+    Attributes:
+        holdings: one per tracer that user code can reach, nearest roots first.
+        kept_by_machinery: tracers that only the test machinery holds (log capture).
+        others: tracers that nothing but JAX, an exception or another tracer holds.
+    """
+
+    holdings: tuple[Holding, ...]
+    kept_by_machinery: tuple[Any, ...]
+    others: tuple[Any, ...]
+
+
+def find_holders(young: list[Any], surroundings: Surroundings) -> Search:
+    """Find out who holds the tracers among the objects that are not frozen.
+
+    Args:
+        young: what ``gc.get_objects()`` returned a moment ago. Reference counts are read
+            through this list: whatever else refers to its elements counts as a holder.
+        surroundings: what the caller knows about the program.
+
+    Returns:
+        Who holds what. The time taken grows with the number of young objects, and with the whole
+        heap where an older object holds a tracer.
+    """
+    counts = list(map(sys.getrefcount, young))
+    ignored = set(surroundings.ignored)
+    climb = _Climb(young, counts, surroundings, ignored, exceptional=False)
+    holdings = climb.holdings()
+    if climb.met_exceptional and len(holdings) < len(climb.tracers):
+        held = {id(holding.tracer) for holding in holdings}
+        again = _Climb(young, counts, surroundings, ignored, exceptional=True)
+        for holding in again.holdings():
+            if id(holding.tracer) not in held and _keeps_exception_on_purpose(holding):
+                holdings.append(holding)
+    held = {id(holding.tracer) for holding in holdings}
+    rest = [tracer for tracer in climb.tracers if id(tracer) not in held]
+    kept = climb.kept_by_machinery() if rest else set()
+    return Search(
+        tuple(holdings),
+        tuple(tracer for tracer in rest if id(tracer) in kept),
+        tuple(tracer for tracer in rest if id(tracer) not in kept),
+    )
+
+
+def _keeps_exception_on_purpose(holding: Holding) -> bool:
+    """Tell whether a path through an exception starts at something that was made to keep it.
+
+    An attribute of a user's object or a module's variable was. A test's local variable was not:
+    it is what ``pytest.raises`` or ``except ... as error`` leave behind.
+    """
+    path = holding.path
+    first = next(i for i in range(1, len(path)) if issubclass(type(path[i]), EXCEPTIONAL_TYPES))
+    keepers = [type(obj) for obj in path[1:first] if module_name(type(obj)) != "builtins"]
+    if keepers:
+        standard = module_name(keepers[-1]).partition(".")[0] in sys.stdlib_module_names
+        return not standard or holding.root.kind == "module"
+    return holding.root.kind not in ("local", "fixture") and holding.root.module != "sys"
+
+
+@functools.cache
+def _own_reference_count() -> int:
+    """Return what ``sys.getrefcount`` says, through ``map``, of what only a list holds."""
+    return next(map(sys.getrefcount, [[]]))
+
+
+class _Climb:
+    """One walk upwards from all tracers at once, and the way back down from the roots."""
+
+    def __init__(
+        self,
+        young: list[Any],
+        counts: list[int],
+        surroundings: Surroundings,
+        ignored: set[int],
+        *,
+        exceptional: bool,
+    ) -> None:
+        self._young = young
+        self._counts = counts
+        self._surroundings = surroundings
+        self._exceptional = exceptional
+        self._kinds = Kinds(surroundings.machinery)
+        self._finder = RootFinder(surroundings)
+        # The part of the heap from which a tracer can be reached: objects, edges, roots.
+        self._nodes: dict[int, Any] = {}
+        self._below: dict[int, dict[int, None]] = {}
+        self._roots: dict[int, Root] = {}
+        self._below_machinery: set[int] = set()
+        # References to a node that nothing seen so far explains, and the ids of what was seen.
+        self._missing: dict[int, int] = {}
+        self._counted: set[int] = set()
+        self._ignored = ignored
+        ignored |= {id(young), id(self._nodes)}
+        self.met_exceptional = False
+        self.tracers = [obj for obj in young if type(obj) in self._kinds.tracers]
+        self._ignored.add(id(self.tracers))
+        self._climb()
+
+    def _climb(self) -> None:
+        for tracer in self.tracers:
+            self._nodes[id(tracer)] = tracer
+        for value, root in unseen.context_values():
+            self._finder.give(value, root)
+        for frame in self._surroundings.running:
+            self._give_locals(frame)
+        for tracer in self.tracers:
+            self._note_root(tracer)
+        parents = self._young_parents()
+        self._climb_young(parents)
+        outside = self._referred_from_outside(parents)
+        if outside:
+            # The collector answers for what it is not told to leave alone. Whoever froze the
+            # heap does so again after a search.
+            gc.unfreeze()
+            self._climb_old(outside)
+
+    def _give_locals(self, frame: Any, where: str = "") -> None:
+        for value, root in unseen.local_values(frame, where):
+            self._finder.give(value, root)
+
+    # -- one reference ----------------------------------------------------------------------
+
+    def _passes(self, parent: Any, child: Any) -> bool:
+        """Tell whether a reference from ``parent`` to ``child`` counts as the program's."""
+        kind = self._kinds[type(parent)]
+        if kind == Kind.PLAIN:
+            return id(parent) not in self._ignored and not self._finder.is_dead_end(parent)
+        if self._finder.root_of(parent) is not None:
+            return True
+        if kind == Kind.ASK:
+            return not blocks_reference(parent, child)
+        if kind == Kind.EXCEPTIONAL:
+            self.met_exceptional = True
+            return self._exceptional
+        if kind == Kind.MACHINERY:
+            self._below_machinery.add(id(child))
+        return False
+
+    def _take(self, parent: Any, child_id: int) -> bool:
+        """Record a reference that counts; tell whether ``parent`` is a new node, and no root."""
+        if not self._passes(parent, self._nodes[child_id]):
+            return False
+        self._below.setdefault(id(parent), {})[child_id] = None
+        if id(parent) in self._nodes:
+            return False
+        self._nodes[id(parent)] = parent
+        return not self._note_root(parent)
+
+    def _note_root(self, node: Any) -> bool:
+        root = self._finder.root_of(node)
+        if root is not None:
+            self._roots[id(node)] = root
+        return root is not None
+
+    # -- young objects ----------------------------------------------------------------------
+
+    def _young_parents(self) -> dict[int, list[int]]:
+        """Map the id of an object to the positions of the young objects that refer to it."""
+        parents: dict[int, list[int]] = {}
+        referents = gc.get_referents
+        kinds = self._kinds
+        for position, obj in enumerate(self._young):
+            if kinds[type(obj)]:
+                for child in referents(obj):
+                    parents.setdefault(id(child), []).append(position)
+        return parents
+
+    def _climb_young(self, parents: dict[int, list[int]]) -> None:
+        waiting = deque(node_id for node_id in self._nodes if node_id not in self._roots)
+        while waiting:
+            child_id = waiting.popleft()
+            for position in parents.get(child_id, ()):
+                parent = self._young[position]
+                if self._take(parent, child_id):
+                    waiting.append(id(parent))
+
+    def _referred_from_outside(self, parents: dict[int, list[int]]) -> list[Any]:
+        """Return the nodes that have more references than the young objects explain."""
+        own = _own_reference_count()
+        for obj, count in zip(self._young, self._counts, strict=True):
+            if id(obj) in self._nodes and id(obj) not in self._roots:
+                left = count - own - len(parents.get(id(obj), ()))
+                if left > 0:
+                    self._missing[id(obj)] = left
+        if self._missing:
+            self._count_references_by_jax()
+        return [self._nodes[node_id] for node_id, left in self._missing.items() if left > 0]
+
+    def _count_references_by_jax(self) -> None:
+        """Subtract the references that JAX's young objects and its caches explain."""
+        self._counted.update(map(id, self._young))
+        kinds = self._kinds
+        holders = [obj for obj in self._young if not kinds[type(obj)]]
+        holders += [obj for obj in self._surroundings.jax_caches if id(obj) not in self._counted]
+        self._counted.update(map(id, self._surroundings.jax_caches))
+        for node_id in filter(self._missing.__contains__, map(id, gc.get_referents(*holders))):
+            self._missing[node_id] -= 1
+
+    # -- older objects ----------------------------------------------------------------------
+
+    def _climb_old(self, targets: list[Any]) -> None:
+        """Follow references from older objects, one question to the collector per step."""
+        while targets:
+            while targets:
+                self._ignored.add(id(targets))
+                targets = self._step(targets)
+            if self._unexplained():
+                self._missing.clear()
+                targets = self._look_beyond_the_collector()
+
+    def _unexplained(self) -> bool:
+        """Tell whether something that the collector does not see holds a node."""
+        return any(left > 0 for left in self._missing.values())
+
+    def _step(self, targets: list[Any]) -> list[Any]:
+        wanted = set(map(id, targets))
+        found = []
+        referrers = [obj for obj in _referrers(targets, wanted) if id(obj) not in self._ignored]
+        self._count_old_references(wanted, referrers)
+        for parent in referrers:
+            for child_id in wanted.intersection(map(id, gc.get_referents(parent))):
+                if self._take(parent, child_id):
+                    found.append(parent)
+        return found
+
+    def _count_old_references(self, wanted: set[int], referrers: list[Any]) -> None:
+        """Subtract what older objects explain; an old node must have any referrer at all."""
+        old = [obj for obj in referrers if id(obj) not in self._counted]
+        explained = Counter(filter(wanted.__contains__, map(id, gc.get_referents(*old))))
+        for node_id in wanted:
+            if node_id in self._missing:
+                self._missing[node_id] -= explained[node_id]
+            elif not explained[node_id]:
+                self._missing[node_id] = 1
+
+    def _look_beyond_the_collector(self) -> list[Any]:
+        """Look where references are that the collector does not see; return new nodes."""
+        heap = gc.get_objects()
+        self._ignored.add(id(heap))
+        for name, stack in unseen.other_threads():
+            for frame in stack:
+                self._give_locals(frame, f" (thread '{name}')")
+        for value, root in unseen.thread_local_values(heap):
+            self._finder.give(value, root)
+        for node_id, node in self._nodes.items():
+            if node_id not in self._roots:
+                self._note_root(node)
+        return self._object_arrays(heap)
+
+    def _object_arrays(self, heap: list[Any]) -> list[Any]:
+        found = []
+        for array in unseen.object_arrays(heap):
+            for element in array.reshape(-1).tolist():
+                if id(element) in self._nodes and self._take(array, id(element)):
+                    found.append(array)
+        return found
+
+    # -- and down again ---------------------------------------------------------------------
+
+    def holdings(self) -> list[Holding]:
+        """Return the shortest way from a root to each tracer that has one."""
+        above: dict[int, int | None] = dict.fromkeys(self._roots)
+        waiting = deque(self._roots)
+        while waiting:
+            parent_id = waiting.popleft()
+            for child_id in self._below.get(parent_id, ()):
+                if child_id not in above:
+                    above[child_id] = parent_id
+                    waiting.append(child_id)
+        return [self._holding(tracer, above) for tracer in self.tracers if id(tracer) in above]
+
+    def _holding(self, tracer: Any, above: dict[int, int | None]) -> Holding:
+        path = []
+        node_id: int | None = id(tracer)
+        while node_id is not None:
+            path.append(self._nodes[node_id])
+            node_id = above[node_id]
+        path.reverse()
+        return Holding(tracer, tuple(path), self._roots[id(path[0])])
+
+    def kept_by_machinery(self) -> set[int]:
+        """Return the ids of the tracers that an object of the test machinery leads to."""
+        reached = set(self._below_machinery)
+        waiting = deque(reached)
+        while waiting:
+            for child_id in self._below.get(waiting.popleft(), ()):
+                if child_id not in reached:
+                    reached.add(child_id)
+                    waiting.append(child_id)
+        return reached
+
+
+def _referrers(targets: list[Any], wanted: set[int]) -> Iterable[Any]:
+    if len(targets) <= _MOST_TARGETS_TO_ASK:
+        found = gc.get_referrers(*targets)
+        counts = list(map(sys.getrefcount, found))
+        own = _own_reference_count()
+        # Python 3.13 names the tuple of arguments too, to which nothing else refers.
+        return [obj for obj, count in zip(found, counts, strict=True) if count > own]
+    heap = gc.get_objects()
+    found = []
+    for start in range(0, len(heap), _CHUNK):
+        chunk = heap[start : start + _CHUNK]
+        if not wanted.isdisjoint(map(id, gc.get_referents(*chunk))):
+            found += [obj for obj in chunk if not wanted.isdisjoint(map(id, gc.get_referents(obj)))]
+    return found

@@ -1,0 +1,266 @@
+"""The one place that knows how JAX names its private types and attributes.
+
+Everything here is read defensively: what a newer JAX does not have is simply not told. The names
+were seen on jax 0.10.2 and jax 0.12.0.1; ``tests/test_jax_internals.py`` fails where one is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import sys
+import sysconfig
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_jaxleaks.links import module_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "Place",
+    "TracerRecord",
+    "blocks_reference",
+    "is_book_keeping",
+    "is_internal_file",
+    "is_jax_cache",
+    "is_jax_function",
+    "is_jax_module",
+    "is_jax_type",
+    "jax_is_imported",
+    "record_of",
+    "trace_of",
+    "traced_by",
+    "tracer_types",
+]
+
+# Types of JAX that a user holds as data or as a function: what they refer to counts as held by
+# whoever holds them. All other types of JAX are its own book-keeping (jaxprs, equations, wrapped
+# functions, stages, cache entries), which users keep without keeping a value of theirs alive.
+_TRANSPARENT = frozenset(
+    {"PyTreeDef", "Partial", "VJP", "custom_jvp", "custom_vjp", "custom_vmap", "custom_transpose"}
+)
+_JITTED = "PjitFunction"
+
+
+def jax_is_imported() -> bool:
+    """Tell whether this process has imported JAX far enough to make a tracer."""
+    return "jax" in sys.modules and hasattr(sys.modules.get("jax.core"), "Tracer")
+
+
+def tracer_types() -> frozenset[type]:
+    """Return ``jax.core.Tracer`` and every subclass of it that exists now."""
+    found: set[type] = set()
+    waiting: list[type] = [sys.modules["jax.core"].Tracer]
+    while waiting:
+        cls = waiting.pop()
+        if cls not in found:
+            found.add(cls)
+            waiting += type.__subclasses__(cls)
+    return frozenset(found)
+
+
+def is_jax_module(name: object) -> bool:
+    """Tell whether ``name`` is that of a module of jax or jaxlib."""
+    return isinstance(name, str) and name.partition(".")[0] in ("jax", "jaxlib")
+
+
+def is_jax_type(cls: type) -> bool:
+    """Tell whether ``cls`` is defined in jax or jaxlib."""
+    return is_jax_module(module_name(cls))
+
+
+def is_jax_function(obj: Any) -> bool:
+    """Tell whether ``obj`` is a plain function that is defined in jax or jaxlib."""
+    return type(obj) is types.FunctionType and is_jax_module(obj.__globals__.get("__name__"))
+
+
+def is_jax_cache(obj: Any) -> bool:
+    """Tell whether ``obj`` is a cache of JAX's own, whatever it is built on."""
+    cls = type(obj)
+    if cls is functools._lru_cache_wrapper:
+        return is_jax_module(getattr(obj, "__module__", None))
+    return is_jax_type(cls) and cls.__name__.endswith("LRUCache")
+
+
+def is_book_keeping(cls: type) -> bool:
+    """Tell whether objects of ``cls`` are JAX's own affair, whatever they refer to."""
+    if not is_jax_type(cls) or cls.__name__ in _TRANSPARENT or cls.__name__ == _JITTED:
+        return False
+    return not _holds_user_data(cls)
+
+
+def _holds_user_data(cls: type) -> bool:
+    """Tell whether a type of JAX is a container for values: a named tuple or a pytree node.
+
+    Such are ``SVDResult`` of ``jnp.linalg``, ``BCOO`` of ``jax.experimental.sparse`` and
+    ``OptimizeResults``. A named tuple of JAX's internals does no harm here: users do not hold one.
+    """
+    if issubclass(cls, tuple):
+        return True
+    return bool(getattr(cls, "tree_flatten", None)) and bool(getattr(cls, "tree_unflatten", None))
+
+
+def blocks_reference(parent: Any, child: Any) -> bool:
+    """Tell whether a reference from ``parent`` to ``child`` is JAX's own affair.
+
+    A jitted function holds the user's function, which counts, and caches, which do not.
+    """
+    cls = type(parent)
+    if cls is functools._lru_cache_wrapper:
+        return is_jax_cache(parent)
+    if cls.__name__ == _JITTED and is_jax_type(cls):
+        return getattr(parent, "__wrapped__", None) is not child
+    return is_book_keeping(cls)
+
+
+class Place(NamedTuple):
+    """A place in source code: absolute file name, line (from 1) and qualified function name."""
+
+    path: str
+    line: int
+    function: str
+
+
+class TracerRecord(NamedTuple):
+    """What JAX recorded about a tracer; None for what it did not.
+
+    Attributes:
+        value: shape and dtype as JAX writes them, such as ``float32[3]``.
+        kind: the name of the tracer's class.
+        transform: jit, vmap, grad, jvp, remat, shard_map or other.
+        traced: the traced function and where it is defined.
+        created: where user code made the value.
+        caller: where user code called the transformation.
+    """
+
+    value: str
+    kind: str
+    transform: str
+    traced: Place | None
+    created: Place | None
+    caller: Place | None
+
+
+_TRANSFORM_OF_TRACER = {
+    "BatchTracer": "vmap",
+    "LinearizeTracer": "grad",
+    "JVPTracer": "jvp",
+    "RematTracer": "remat",
+    "ShardMapTracer": "shard_map",
+    "JaxprTracer": "grad",
+}
+_TRANSFORM_OF_STAGE = {"checkpoint / remat": "remat", "shard_map": "shard_map", "vmap": "vmap"}
+
+
+def record_of(tracer: Any) -> TracerRecord:
+    """Collect what JAX recorded about ``tracer``, a ``jax.core.Tracer``."""
+    kind = type(tracer).__name__
+    debug = _debug_info(tracer)
+    frames = _user_frames(tracer)
+    return TracerRecord(
+        value=_short(getattr(tracer, "aval", None)),
+        kind=kind,
+        transform=_transform(kind, debug),
+        traced=_traced(debug),
+        created=frames[0][1] if frames else None,
+        caller=_caller(frames),
+    )
+
+
+def traced_by(tracer: Any) -> tuple[str, Place | None]:
+    """Return the transformation that made a tracer and the function that it traced."""
+    debug = _debug_info(tracer)
+    return _transform(type(tracer).__name__, debug), _traced(debug)
+
+
+def trace_of(tracer: Any) -> Any:
+    """Return the trace that a tracer belongs to, or None."""
+    return getattr(tracer, "_trace", None)
+
+
+def _short(aval: Any) -> str:
+    with contextlib.suppress(Exception):
+        return str(aval.str_short())
+    return "value of unknown type"
+
+
+def _transform(kind: str, debug: Any) -> str:
+    if kind in _TRANSFORM_OF_TRACER:
+        return _TRANSFORM_OF_TRACER[kind]
+    stage = getattr(debug, "traced_for", None)
+    if kind == "DynamicJaxprTracer":
+        # Loops and branches are traced to a jaxpr in just the way that jit is.
+        return _TRANSFORM_OF_STAGE.get(stage, "jit") if isinstance(stage, str) else "jit"
+    return "other"
+
+
+def _debug_info(tracer: Any) -> Any:
+    """Return JAX's debug info, for a reverse-mode tracer that of its tangent."""
+    for holder in (tracer, getattr(tracer, "tangent", None)):
+        debug = getattr(holder, "_debug_info", None)
+        if debug is not None:
+            return debug
+    return None
+
+
+def _traced(debug: Any) -> Place | None:
+    match = re.fullmatch(r"(\S+)(?: at (.+):(\d+))?", str(getattr(debug, "func_src_info", "")))
+    if match is None or match[2] is None:
+        return None
+    return Place(match[2], int(match[3]), match[1])
+
+
+def _user_frames(tracer: Any) -> list[tuple[int, Place]]:
+    """Return the frames of user code when the value was made, innermost first, with positions."""
+    for holder in (tracer, getattr(tracer, "tangent", None)):
+        info = getattr(holder, "_line_info", None) or getattr(holder, "source_info", None)
+        frames = getattr(getattr(info, "traceback", None), "frames", None) or ()
+        found = [
+            (index, Place(frame.file_name, frame.line_num, _plain(frame.function_name)))
+            for index, frame in enumerate(frames)
+            if not is_internal_file(frame.file_name)
+        ]
+        if found:
+            return found
+    return []
+
+
+def _plain(function: str) -> str:
+    return function.replace("<locals>.", "")
+
+
+def _caller(frames: Iterable[tuple[int, Place]]) -> Place | None:
+    """Return the innermost user frame outside the transformation's own frames."""
+    before: int | None = None
+    for index, place in frames:
+        if before is not None and index > before + 1:
+            return place
+        before = index
+    return None
+
+
+def _folder(name: str) -> str | None:
+    module = sys.modules.get(name)
+    found = getattr(module, "__file__", None)
+    return str(Path(found).parent) if isinstance(found, str) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def is_internal_file(path: str) -> bool:
+    """Tell whether a source file is none that a user would edit to mend a leak.
+
+    Those are JAX, the test machinery, this package and the standard library.
+    """
+    if path.startswith("<frozen"):
+        return True
+    own = str(Path(__file__).parent)
+    packages = ("jax", "jaxlib", "_pytest", "pluggy", "pytest")
+    folders = [own, *filter(None, map(_folder, packages))]
+    if any(path.startswith((folder + "/", folder + "\\")) for folder in folders):
+        return True
+    standard = sysconfig.get_path("stdlib")
+    return path.startswith(standard) and "site-packages" not in path

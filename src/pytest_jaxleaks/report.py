@@ -1,0 +1,131 @@
+"""What a whole run found: the terminal section and the JSON report."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+__all__ = ["LeakLog", "add_options", "configure"]
+
+_MOST_HOLDERS = 50
+_MOST_TESTS = 3
+_FORMAT = 1
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the options that say where to write."""
+    parser.getgroup("jax-leaks").addoption(
+        "--jax-leaks-report",
+        metavar="PATH",
+        default=None,
+        help="Write the tracer leaks as JSON to PATH.",
+    )
+
+
+def configure(config: pytest.Config) -> None:
+    """Collect reports where they come together: not in an xdist worker."""
+    path = config.getoption("jax_leaks_report", None)
+    if not hasattr(config, "workerinput"):
+        target = None if path is None else _writable(config, path)
+        config.pluginmanager.register(LeakLog(target), "jaxleaks-log")
+
+
+def _writable(config: pytest.Config, path: str) -> Path:
+    target = config.invocation_params.dir / path
+    if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+        raise pytest.UsageError(
+            f"--jax-leaks-report: cannot write {path!r}. "
+            "Expected a file name in a folder that exists and can be written to."
+        )
+    return target
+
+
+class LeakLog:
+    """Gathers the leaks from test reports, xdist workers' included."""
+
+    def __init__(self, target: Path | None) -> None:
+        self._target = target
+        self._tests: list[dict[str, Any]] = []
+        self._failing: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        self._accepted: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the leaks of one phase of one test."""
+        failing = getattr(report, "jax_leaks", [])
+        accepted = getattr(report, "jax_leaks_accepted", [])
+        for leaks, by_holder in ((failing, self._failing), (accepted, self._accepted)):
+            for leak in leaks:
+                by_holder.setdefault(leak["holder"], []).append((report.nodeid, leak))
+        if failing or accepted:
+            self._tests.append(_entry(report, failing + accepted))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Write the JSON report."""
+        if self._target is not None:
+            document = {
+                "version": _FORMAT,
+                "jax": _jax_version(),
+                "python": platform.python_version(),
+                "tests": self._tests,
+            }
+            write_atomically(self._target, json.dumps(document, indent=1, ensure_ascii=False))
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        """Sum up by holder: one thing to mend, however many tests it shows in."""
+        if not self._failing and not self._accepted:
+            return
+        terminalreporter.section("tracer leaks by holder")
+        for title, by_holder in (("", self._failing), (" (accepted)", self._accepted)):
+            ranked = sorted(by_holder.items(), key=lambda entry: (-len(entry[1]), entry[0]))
+            for holder, seen in ranked[:_MOST_HOLDERS]:
+                terminalreporter.line(f"{holder}{title}: {_seen_in(seen)}")
+            if len(ranked) > _MOST_HOLDERS:
+                terminalreporter.line(f"... and {len(ranked) - _MOST_HOLDERS} more holders{title}")
+
+
+def _entry(report: pytest.TestReport, leaks: list[dict[str, Any]]) -> dict[str, Any]:
+    path, line, _ = report.location
+    return {
+        "nodeid": report.nodeid,
+        "path": Path(path).as_posix(),
+        "line": (line or 0) + 1,
+        "phase": report.when,
+        "outcome": report.outcome,
+        "leaks": leaks,
+    }
+
+
+def _seen_in(seen: list[tuple[str, dict[str, Any]]]) -> str:
+    tests = list(dict.fromkeys(nodeid for nodeid, _ in seen))
+    named = ", ".join(tests[:_MOST_TESTS])
+    more = f" and {len(tests) - _MOST_TESTS} more" if len(tests) > _MOST_TESTS else ""
+    leak = seen[0][1]
+    count = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
+    return f"{leak['value']} of {leak['transform']}, in {count}: {named}{more}"
+
+
+def _jax_version() -> str | None:
+    try:
+        return version("jax")
+    except PackageNotFoundError:
+        return None
+
+
+def write_atomically(target: Path, text: str) -> None:
+    """Write a file so that a reader sees the old content or the new one, and nothing between."""
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
+    ) as file:
+        file.write(text)
+    Path(file.name).replace(target)

@@ -1,0 +1,110 @@
+"""What a reference chain may start at: the things by which a program reaches a value."""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_jaxleaks.jax_internals import is_jax_module
+from pytest_jaxleaks.links import module_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Root", "RootFinder", "Surroundings"]
+
+
+@dataclass(frozen=True)
+class Root:
+    """Where a chain starts.
+
+    Attributes:
+        kind: ``module``, ``class``, ``local``, or what the caller gave (``fixture``, ...).
+        text: what the programmer calls it; empty where the first link names it.
+        named_by: dotted name, as in ``tests.conftest.store``; None where the first link has it.
+        module: name of the module it belongs to, to tell a project from a third party.
+    """
+
+    kind: str
+    text: str = ""
+    named_by: str | None = None
+    module: str | None = None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What whoever asks for holders knows about the program and the garbage collector cannot see.
+
+    Attributes:
+        roots: given roots by the ``id`` of the object that each of them names.
+        frames: finished frames that are kept, whose locals count as reachable.
+        running: frames of this thread that still run and whose locals count as reachable.
+        jax_caches: caches of JAX's that exist; knowing them saves searching for them.
+        ignored: ids of objects that belong to whoever asks.
+        machinery: top-level packages whose objects hold values only on behalf of a test run.
+    """
+
+    roots: Mapping[int, Root] = field(default_factory=dict)
+    frames: tuple[types.FrameType, ...] = ()
+    running: tuple[types.FrameType, ...] = ()
+    jax_caches: Sequence[Any] = ()
+    ignored: frozenset[int] = frozenset()
+    machinery: frozenset[str] = frozenset({"pytest_jaxleaks"})
+
+
+class RootFinder:
+    """Tells roots from other objects; made anew for each look, since modules come and go."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._given = dict(surroundings.roots)
+        for frame in surroundings.frames:
+            module = frame.f_globals.get("__name__")
+            self._given[id(frame)] = Root("local", module=module)
+        self._machinery = surroundings.machinery
+        self._modules = _module_dicts()
+
+    def give(self, obj: Any, root: Root) -> None:
+        """Count ``obj`` as ``root`` from now on."""
+        self._given.setdefault(id(obj), root)
+
+    def is_dead_end(self, obj: Any) -> bool:
+        """Tell whether ``obj`` is a module or class of JAX's or of the test machinery."""
+        module = self._home(obj)
+        if module is None:
+            return False
+        return is_jax_module(module) or module.partition(".")[0] in self._machinery
+
+    def root_of(self, obj: Any) -> Root | None:
+        """Return the root that ``obj`` is, or None."""
+        given = self._given.get(id(obj))
+        if given is not None:
+            return given
+        module = self._home(obj)
+        if module is None:
+            return None
+        return Root("class" if is_class(obj) else "module", module=module)
+
+    def _home(self, obj: Any) -> str | None:
+        """Return the module of a class, a module or a module's dict."""
+        if type(obj) is dict:
+            return self._modules.get(id(obj))
+        if is_class(obj):
+            return module_name(obj)
+        if issubclass(type(obj), types.ModuleType):
+            return str(types.ModuleType.__getattribute__(obj, "__name__"))
+        return None
+
+
+def is_class(obj: Any) -> bool:
+    """Tell whether ``obj`` is a class, without asking its ``__class__``."""
+    return issubclass(type(obj), type)
+
+
+def _module_dicts() -> dict[int, str]:
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if issubclass(type(module), types.ModuleType):
+            found[id(types.ModuleType.__getattribute__(module, "__dict__"))] = name
+    return found

@@ -1,0 +1,84 @@
+"""References that the garbage collector does not report.
+
+The context variables of the running context, thread-local values, local variables of functions that
+still run, and the elements of numpy object arrays all keep objects alive without being a referrer.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pytest_jaxleaks.frames import frame_locals
+from pytest_jaxleaks.jax_internals import is_jax_module
+from pytest_jaxleaks.roots import Root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+__all__ = [
+    "context_values",
+    "local_values",
+    "object_arrays",
+    "other_threads",
+    "thread_local_values",
+]
+
+
+def context_values() -> Iterator[tuple[Any, Root]]:
+    """Yield the value of each context variable of the current context."""
+    for variable, value in contextvars.copy_context().items():
+        text = f"context variable '{variable.name}'"
+        yield value, Root("context", text, named_by=variable.name)
+
+
+def local_values(frame: FrameType, where: str = "") -> Iterator[tuple[Any, Root]]:
+    """Yield the value of each local variable of a function that still runs."""
+    function = frame.f_code.co_qualname.replace("<locals>.", "")
+    module = frame.f_globals.get("__name__", "")
+    for name, value in frame_locals(frame).items():
+        text = f"local variable '{name}' of {function}{where}"
+        yield value, Root("local", text, f"{module}.{function}.{name}", module)
+
+
+def other_threads() -> Iterator[tuple[str, list[FrameType]]]:
+    """Yield name and frames of every other thread that is not inside of JAX.
+
+    A thread with a frame of JAX on its stack may be tracing: what it holds is no leak yet.
+    """
+    if threading.active_count() == 1:
+        return
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        if ident != threading.get_ident():
+            stack: list[FrameType] = []
+            walker: FrameType | None = frame
+            while walker is not None:
+                stack.append(walker)
+                walker = walker.f_back
+            if not any(is_jax_module(each.f_globals.get("__name__")) for each in stack):
+                yield names.get(ident, "?"), stack
+
+
+def thread_local_values(heap: list[Any]) -> Iterator[tuple[Any, Root]]:
+    """Yield this thread's dict of each thread-local object in ``heap``."""
+    for obj in heap:
+        if issubclass(type(obj), threading.local):
+            values = threading.local.__getattribute__(obj, "__dict__")
+            yield values, Root("thread-local", "", module=type(obj).__module__)
+
+
+def object_arrays(heap: list[Any]) -> Iterator[Any]:
+    """Yield the numpy object arrays that something in ``heap`` refers to."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return
+    seen: set[int] = set()
+    for child in gc.get_referents(*heap):
+        if type(child) is numpy.ndarray and child.dtype.hasobject and id(child) not in seen:
+            seen.add(id(child))
+            yield child

@@ -1,0 +1,168 @@
+"""Watch a stretch of code for tracers that outlive it: the engine's parts put together."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import weakref
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_jaxleaks.census import Census
+from pytest_jaxleaks.errors import TracerLeakError
+from pytest_jaxleaks.holders import find_holders
+from pytest_jaxleaks.jax_internals import is_internal_file, trace_of
+from pytest_jaxleaks.leak_text import describe_leaks
+from pytest_jaxleaks.leaks import CodeUnderTest, Leak, leaks_from, not_ignored
+from pytest_jaxleaks.patterns import check_patterns
+from pytest_jaxleaks.roots import Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+
+__all__ = ["Sighting", "Watch", "no_tracer_leaks"]
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What one look found.
+
+    Attributes:
+        leaks: values that user code can still reach.
+        kept_by_machinery: how many values only the test machinery keeps (log capture).
+    """
+
+    leaks: tuple[Leak, ...] = ()
+    kept_by_machinery: int = 0
+
+
+class Watch:
+    """Looks for leaks again and again, and reports each leaked value once.
+
+    Args:
+        census: the census of a watch that runs already; by default one of its own.
+    """
+
+    def __init__(self, census: Census | None = None) -> None:
+        self._shares = census is not None
+        self._census = census or Census()
+        self._reported: dict[int, weakref.ref[Any]] = {}
+        self._known_traces: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def start(self) -> None:
+        """Count what exists now as old."""
+        if not self._shares:
+            self._census.start()
+            _running.append(self)
+
+    def stop(self) -> None:
+        """Leave the garbage collector as it was found."""
+        if not self._shares:
+            _running.remove(self)
+            self._census.stop()
+
+    def nested(self) -> Watch:
+        """Return a watch for a block within what this one watches."""
+        return Watch(self._census)
+
+    def know_running(self) -> None:
+        """Do not report what belongs to a trace of which a tracer is alive now."""
+        self._known_traces.update(filter(None, map(trace_of, self._census.living())))
+
+    def look(self, surroundings: Surroundings, code: CodeUnderTest) -> Sighting:
+        """Report the leaks that came up since the last look.
+
+        Args:
+            surroundings: what the caller knows about the program.
+            code: what belongs to the project.
+        """
+        young = self._census.look()
+        found = None
+        if young is not None:
+            found = self._search(young, surroundings, code)
+            del young
+        if not self._shares:
+            self._census.settle(now=found is not None)
+        return found or Sighting()
+
+    def _search(self, young: list[Any], around: Surroundings, code: CodeUnderTest) -> Sighting:
+        caches = self._census.known_jax_caches()
+        around = replace(around, jax_caches=caches, ignored=around.ignored | {id(caches)})
+        search = find_holders(young, around)
+        fresh = [holding for holding in search.holdings if not self._knows(holding.tracer)]
+        for holding in fresh:
+            self.know(holding.tracer)
+        return Sighting(tuple(leaks_from(fresh, code)), len(search.kept_by_machinery))
+
+    def know(self, tracer: Any) -> None:
+        """Do not report ``tracer`` from now on."""
+        self._reported[id(tracer)] = weakref.ref(tracer)
+
+    def _knows(self, tracer: Any) -> bool:
+        known = self._reported.get(id(tracer))
+        return (known is not None and known() is tracer) or trace_of(tracer) in self._known_traces
+
+
+# The collector's state belongs to the process, and so does the knowledge of who froze the heap: a
+# block inside of a watched test must not count the test's own objects as old.
+_running: list[Watch] = []
+
+
+class no_tracer_leaks(contextlib.ContextDecorator):  # noqa: N801 (used as a statement)
+    """Check that no tracer that came up in a block is reachable at its end.
+
+    Works with or without pytest, as a context manager or as a decorator.
+
+    Args:
+        ignore: patterns of holders whose leaks are accepted (``*`` and ``?`` as in file names).
+
+    Raises:
+        TracerLeakError: at the end of the block; its ``leaks`` say who holds what. An exception
+            that leaves the block is not replaced.
+        InvalidArgumentError: ``ignore`` is no sequence of strings.
+
+    Example:
+        >>> import jax
+        >>> with no_tracer_leaks():
+        ...     y = jax.jit(lambda x: x + 1)(1.0)
+    """
+
+    def __init__(self, *, ignore: Sequence[str] = ()) -> None:
+        self._ignore = check_patterns("ignore", ignore)
+        self._watches: list[Watch] = []
+
+    def __enter__(self) -> no_tracer_leaks:
+        watch = _running[-1].nested() if _running else Watch()
+        watch.know_running()
+        watch.start()
+        self._watches.append(watch)
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        watch = self._watches.pop()
+        try:
+            if kind is None:
+                caller = sys._getframe(1)
+                self._raise_for(watch, tuple(_user_frames(caller)))
+        finally:
+            watch.stop()
+
+    def _raise_for(self, watch: Watch, frames: tuple[FrameType, ...]) -> None:
+        package = frames[0].f_globals.get("__name__", "") if frames else ""
+        code = CodeUnderTest(Path.cwd(), package.partition(".")[0])
+        sighting = watch.look(Surroundings(running=frames), code)
+        leaks = not_ignored(sighting.leaks, self._ignore)
+        if leaks:
+            raise TracerLeakError(describe_leaks(leaks, "the block"), leaks)
+
+
+def _user_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield the frames of functions of user code on the stack, innermost first."""
+    while frame is not None:
+        is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+        if is_function and not is_internal_file(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
