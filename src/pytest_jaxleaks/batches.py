@@ -58,6 +58,11 @@ class Batch:
         """Tell whether anything is mapped at all."""
         return any(axis is not None for axes in self.leaf_axes for axis in axes)
 
+    @property
+    def shares_example(self) -> bool:
+        """Tell whether the first row is the example, so that what is compiled for one serves all."""
+        return bool(self.rows) and self.rows[0] is self.example
+
     def choose(self, rows: list[int]) -> tuple[Any, ...]:
         """Return the batched arguments with other rows, or the same ones in another order."""
         chosen = np.asarray(rows)

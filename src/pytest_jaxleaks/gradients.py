@@ -234,7 +234,8 @@ def _forward(
     check: GradientCheck,
 ) -> None:
     try:
-        along = world.pushforward(tangent)
+        push = world.pushforward()
+        along = push(tangent)
     except Exception as error:
         if explicit:
             check.failures.append(
@@ -253,7 +254,10 @@ def _forward(
         return
     if gradient and abs(along - expected) <= 256 * world.precision() * max(size, prober.scale()):
         return
-    check.failures.append(_forward_failure(world, tangent, along, expected, bound, order, gradient))
+    scaled = push([LINEARITY_FACTOR * leaf for leaf in tangent])
+    check.failures.append(
+        _forward_failure(world, (along, scaled), expected, bound, order, gradient is not None)
+    )
 
 
 def _expected_slope(prober: Prober, gradient: Point | None, tangent: Point) -> float | None:
@@ -267,14 +271,13 @@ def _expected_slope(prober: Prober, gradient: Point | None, tangent: Point) -> f
 
 def _forward_failure(
     world: World,
-    tangent: Point,
-    along: float,
+    found: tuple[float, float],
     expected: float,
     bound: float,
     order: str,
-    gradient: Point | None,
+    gradient: bool,
 ) -> Failure:
-    scaled = world.pushforward(tangent, LINEARITY_FACTOR)
+    along, scaled = found
     source = "reverse mode" if gradient else "differences of the values"
     if abs(scaled - LINEARITY_FACTOR * along) > 1e-3 * max(abs(scaled), abs(along)):
         return Failure(

@@ -59,6 +59,7 @@ class Expectations:
     _results: dict[str, Result] = field(default_factory=dict)
     _movement: dict[str, list[float]] = field(default_factory=dict)
     _gradients: dict[int, Result] = field(default_factory=dict)
+    _built: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def result(self, order: str) -> Result:
         """Return what the order is expected to give."""
@@ -82,16 +83,25 @@ class Expectations:
         rounding = machine_epsilon(reference.dtype) * _largest(jax.tree.leaves(self.batch.args))
         return SAFETY * rounding if _largest([reference.value]) <= SAFETY * rounding else 0.0
 
+    def built(self, order: str) -> Callable[..., Any]:
+        """Return the function of an order, built once so that it is compiled once."""
+        if order not in self._built:
+            self._built[order] = build(order, self.subject)
+        return self._built[order]
+
+    def keep(self, order: str, result: Result) -> None:
+        """Use the result of ``grad`` as the gradient of the example: it is judged by differences."""
+        if order == "grad":
+            self._gradients.setdefault(-1, result)
+
     def _rows(self, kind: str) -> list[Result]:
-        if not self.batch.rows:  # only the structure is used
+        if kind in ("value", "gradient") or not self.batch.rows:  # no rows: the structure counts
             return [self.gradient(-1) if "gradient" in kind else self.plain.example]
-        if kind == "value":
-            return [self.plain.example]
-        if kind == "values":
-            return self.plain.rows
-        if kind == "gradient":
-            return [self.gradient(-1)]
-        return [self.gradient(row) for row in range(len(self.batch.rows))]
+        one = self._value if kind == "values" else self.gradient
+        return [one(row) for row in range(len(self.batch.rows))]
+
+    def _value(self, row: int) -> Result:
+        return self.plain.rows[row] or self._call(self.batch.rows[row])
 
     def gradient(self, row: int) -> Result:
         """Return the gradient of one row (-1: the example), by plain ``jax.grad``."""
@@ -100,11 +110,30 @@ class Expectations:
             row = -1
         if row not in self._gradients:
             args = example if row < 0 else self.batch.rows[row]
-            self._gradients[row] = self._differentiate(args)
+            self._gradients[row] = self._differentiate(args, plainly=row < 0)
         return self._gradients[row]
 
-    def _differentiate(self, args: Sequence[Any]) -> Result:
-        return label_gradient(flatten(build("grad", self.subject)(*args)), self.subject, self.names)
+    def _call(self, args: Sequence[Any]) -> Result:
+        return flatten(self._quick("jit")(*args) if self.plain.slow else self.subject.call(*args))
+
+    def _differentiate(self, args: Sequence[Any], plainly: bool = False) -> Result:
+        ready = "jit(grad)" in self._built and self.batch.shares_example
+        compiled = (self.plain.slow or ready) and not plainly
+        gradient = self._quick("jit(grad)") if compiled else self.built("grad")
+        return label_gradient(flatten(gradient(*args)), self.subject, self.names)
+
+    def _quick(self, order: str) -> Callable[..., Any]:
+        """Return a compiled function that calls the plain one where it cannot be compiled."""
+        compiled = self.built(order)
+        plain = self.built("grad") if "grad" in order else self.subject.call
+
+        def call(*args: Any) -> Any:
+            try:
+                return compiled(*args)
+            except Exception:  # reported as that order's failure
+                return plain(*args)
+
+        return call
 
     def _combine(self, kind: str, rows: Sequence[Result]) -> Result:
         axes = self._gradient_axes(len(rows[0].leaves)) if kind == "gradient of the sum" else None
@@ -125,10 +154,10 @@ class Expectations:
         return axes + [0] * (leaves - len(axes))  # aux has one entry per example
 
     def _measure(self, order: str) -> list[float]:
-        kind, call = meaning(order), self._plain_call()
+        kind = meaning(order)
         batched = is_batched(order)
         rows = self.batch.rows if batched else (self.batch.example,)
-        run: Callable[..., Result] = self._differentiate if "grad" in kind else call
+        run: Callable[..., Result] = self._differentiate if "grad" in kind else self._call
         before = [run(row) for row in rows]
         after = [run(nudged(row, self.seed)) for row in rows]
         one, other = self._combine(kind, before), self._combine(kind, after)
@@ -136,9 +165,6 @@ class Expectations:
             SAFETY * _distance(a.value, b.value) if a.is_array else 0.0
             for a, b in zip(one.leaves, other.leaves, strict=True)
         ]
-
-    def _plain_call(self) -> Callable[..., Result]:
-        return lambda args: flatten(self.subject.call(*args))
 
 
 def _largest(leaves: Sequence[Any]) -> float:

@@ -31,6 +31,7 @@ class Subject:
         has_aux: whether the function returns ``(output, aux)``.
         filtered: whether equinox's transformations are used.
         cotangents: one array per inexact leaf of the output; None stands for the number 1.
+        name: the function's name.
     """
 
     call: Callable[..., Any]
@@ -40,6 +41,7 @@ class Subject:
     has_aux: bool = False
     filtered: bool = False
     cotangents: tuple[Any, ...] = field(default=(), compare=False)
+    name: str = "f"
 
 
 def select(wanted: OrderChoice | Iterable[OrderChoice] | None) -> tuple[str, ...]:
@@ -80,8 +82,9 @@ def build(order: str, subject: Subject) -> Callable[..., Any]:
     return built
 
 
-def _named(like: Callable[..., Any], made: Callable[..., Any], prefix: str) -> Callable[..., Any]:
-    made.__name__ = f"{prefix}_{getattr(like, '__name__', 'f')}"
+def _named(made: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
+    """Let JAX's messages call a function of ours by the name of the user's."""
+    made.__name__ = made.__qualname__ = subject.name
     return made
 
 
@@ -89,7 +92,7 @@ def _jit(fn: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
     def jitted(*args: Any) -> Any:
         return fn(*args)
 
-    _named(fn, jitted, "jit")
+    _named(jitted, subject)
     if subject.filtered:
         import equinox as eqx
 
@@ -117,7 +120,7 @@ def _vmap(fn: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
 
         return jax.vmap(one, in_axes=in_axes)(*(args[i] for i in dynamic))
 
-    return _named(fn, mapped, "vmap")
+    return _named(mapped, subject)
 
 
 def _filter_vmap(fn: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
@@ -133,7 +136,7 @@ def _filter_vmap(fn: Callable[..., Any], subject: Subject) -> Callable[..., Any]
     def mapped(*args: Any) -> Any:
         return eqx.filter_vmap(lambda *rows: fn(*rows), in_axes=in_axes)(*args)
 
-    return _named(fn, mapped, "vmap")
+    return _named(mapped, subject)
 
 
 def _grad(fn: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
@@ -151,7 +154,7 @@ def _grad(fn: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
             grads, aux = _gradient_of_inexact(scalar, subject, args)
         return (grads, aux) if subject.has_aux else grads
 
-    return _named(fn, gradient, "grad")
+    return _named(gradient, subject)
 
 
 def _gradient_of_inexact(

@@ -147,7 +147,7 @@ class _Walk:
         if content is not None:
             self.found[name] = content
             return
-        if isinstance(value, Mapping | Sequence | set | frozenset | deque):
+        if isinstance(value, Sequence | set | frozenset | deque):
             self.found[name] = _Size(len(value))
         for label, child in _children(name, value):
             self.visit(label, child)

@@ -44,19 +44,22 @@ class Plain:
     Attributes:
         output: what it returned for the example.
         example: the same, flattened; from the run with JIT disabled where there was one.
-        rows: the flattened result of each row.
+        rows: the flattened result of each row; None for one that waits for a compiled function,
+            because plain calls take too long.
         again: a second call with equal inputs, JIT disabled; None if there was no time.
         eager: a call as the function is, inner jits compiled; None if it raised.
         eager_error: what that call raised.
+        slow: whether calls with JIT disabled take too long.
         notes: how the reference was made, where that needs saying.
     """
 
     output: Any
     example: Result
-    rows: list[Result]
+    rows: list[Result | None]
     again: Result | None = None
     eager: Result | None = None
     eager_error: BaseException | None = None
+    slow: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -85,10 +88,10 @@ def run_plain(
             plain.eager_error = error
     else:
         plain.eager = plain.example
-        plain.again = flatten(call(*example))
+        plain.again = None if runner.slow else flatten(call(*example))
     for number, row in enumerate(rows):
         plain.rows.append(plain.example if row is example else runner.row(row, number))
-    plain.notes = runner.notes
+    plain.slow, plain.notes = runner.slow, runner.notes
     return plain
 
 
@@ -98,6 +101,7 @@ class _Runner:
     def __init__(self, call: Callable[..., Any]) -> None:
         self.call = call
         self.jitless = True
+        self.slow = False
         self.notes: list[str] = []
         self._end = time.process_time() + SECONDS
 
@@ -105,6 +109,7 @@ class _Runner:
         try:
             return self._without_jit(example)
         except DeadlineError:
+            self.slow = True
             self._give_up(f"takes more than {SECONDS:g} s")
         except Exception as error:
             self._give_up(f"raises {type(error).__name__}")
@@ -121,16 +126,15 @@ class _Runner:
         except Exception:  # a function that raises only the second time has state; see purity
             return None
 
-    def row(self, row: Sequence[Any], number: int) -> Result:
-        if self.jitless:
-            try:
-                return flatten(self._without_jit(row))
-            except DeadlineError:
-                self._give_up(f"takes more than {SECONDS:g} s for all rows")
-            except Exception as error:
-                raise PlainCallError(error, number) from error
+    def row(self, row: Sequence[Any], number: int) -> Result | None:
+        if self.slow:
+            return None
         try:
-            return flatten(self.call(*row))
+            return flatten(self._without_jit(row) if self.jitless else self.call(*row))
+        except DeadlineError:
+            self.slow = True
+            self._give_up(f"takes more than {SECONDS:g} s for all rows")
+            return None
         except Exception as error:
             raise PlainCallError(error, number) from error
 
@@ -141,7 +145,10 @@ class _Runner:
     def _give_up(self, why: str) -> None:
         self.jitless = False
         self.notes.append(
-            f"the reference is the plain call, since the call with JIT disabled {why}"
+            f"the reference is the plain call (for the rows of a batch, jit of it), since the call "
+            f"with JIT disabled {why}"
+            if self.slow
+            else f"the reference is the plain call, since the call with JIT disabled {why}"
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,18 +15,17 @@ from pytest_jaxleaks.errors import TracerLeakError
 from pytest_jaxleaks.failures import Failure
 from pytest_jaxleaks.meanings import Expectations, is_batched, label_gradient, meaning
 from pytest_jaxleaks.order_names import parts
-from pytest_jaxleaks.orders import build
 from pytest_jaxleaks.results import Result, flatten
 from pytest_jaxleaks.retraces import fresh_copy, traces, type_changes, weak_type_feedback
 from pytest_jaxleaks.transform_hints import hint_for
 from pytest_jaxleaks.watching import no_tracer_leaks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pytest_jaxleaks.tolerances import Tolerances
 
-__all__ = ["exception_failure", "run_order"]
+__all__ = ["exception_failure", "run_order", "shared_census"]
 
 HERE = str(Path(__file__).parent)
 
@@ -38,7 +39,7 @@ def run_order(order: str, expected: Expectations, tolerances: Tolerances) -> lis
         tolerances: the caller's wishes.
     """
     args = expected.batch.args if is_batched(order) else expected.batch.example
-    transformed = build(order, expected.subject)
+    transformed = expected.built(order)
     failures: list[Failure] = []
     raw: Any = None
     done = False
@@ -59,6 +60,18 @@ def run_order(order: str, expected: Expectations, tolerances: Tolerances) -> lis
     return failures
 
 
+@contextlib.contextmanager
+def shared_census() -> Iterator[None]:
+    """Let the looks after each order share one census, which is cheaper than one for each."""
+    with contextlib.suppress(_EndOfBlock), no_tracer_leaks():
+        yield
+        raise _EndOfBlock  # the orders have been looked at one by one: no look at the end
+
+
+class _EndOfBlock(Exception):  # noqa: N818 (no error)
+    """Leaves a block that needs no look."""
+
+
 def _leak_failure(order: str, error: TracerLeakError) -> Failure:
     return Failure(
         order, "leak", "a tracer outlives the transformation", tuple(str(error).splitlines()),
@@ -68,7 +81,8 @@ def _leak_failure(order: str, error: TracerLeakError) -> Failure:
 
 def exception_failure(order: str, error: BaseException) -> Failure:
     """Report what an order raised: JAX's own message, and where the function raised it."""
-    lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
+    text = "".join(traceback.format_exception_only(error)).strip()
+    lines = re.sub(rf" at {re.escape(HERE)}\S*\.py:\d+", "", text).splitlines()
     where = [
         f"at {Path(frame.filename).name}:{frame.lineno}, in {frame.name}: {frame.line}"
         for frame in traceback.extract_tb(error.__traceback__)
@@ -86,6 +100,7 @@ def _compare(
     gradient = "grad" in parts(order)
     if gradient:
         result = label_gradient(result, expected.subject, expected.names)
+        expected.keep(order, result)
     try:
         reference = expected.result(order)
     except Exception as error:
@@ -132,7 +147,7 @@ def _rows_influence_each_other(failure: Failure, expected: Expectations) -> bool
     row = failure.index[0]
     numbers = [row] * len(batch.rows)
     try:
-        repeated = flatten(build("vmap", expected.subject)(*batch.choose(numbers)))
+        repeated = flatten(expected.built("vmap")(*batch.choose(numbers)))
     except Exception:
         return False
     both = zip(repeated.leaves, expected.result("vmap").leaves, strict=True)

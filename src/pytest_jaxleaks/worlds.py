@@ -8,7 +8,7 @@ Re(sum(g * dx))``.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -38,67 +38,68 @@ class World:
 
     Attributes:
         subject: the function.
-        args: the example, all arguments.
         names: a name per differentiated leaf, such as ``model.weight``.
         point: the differentiated leaves, in float64 or complex128.
         dtypes: the dtypes with which the function is called.
         double: whether JAX's x64 mode is on for each evaluation.
+        outputs: from the differentiated leaves to the inexact leaves of the output.
+        compiled: the same, compiled if it can be.
     """
 
     subject: Subject
-    args: tuple[Any, ...]
     names: tuple[str, ...]
     point: Point
     dtypes: tuple[Any, ...]
     double: bool
+    outputs: Callable[[list[Any]], list[Any]]
+    compiled: Callable[[list[Any]], list[Any]]
 
     def value(self, point: Point) -> float:
         """Return ``L`` at a point, summed in float64 on the host."""
-        with self._mode(), np.errstate(all="ignore"):
-            outputs = self._outputs(
-                [jnp.asarray(a, d) for a, d in zip(point, self.dtypes, strict=True)]
-            )
-            terms = [
-                np.sum(np.real(_wide(out) * _one(ct)))
-                for out, ct in zip(outputs, self.subject.cotangents, strict=True)
-            ]
-            return float(sum(terms))
+        with _mode(self.double), np.errstate(all="ignore"):
+            return self._weighted(self.compiled(self._cast(point)))
 
     def pullback(self) -> Callable[[float], Point]:
         """Return the function from a factor on the cotangents to the gradient of ``L``."""
-        with self._mode():
-            outputs, pull = jax.vjp(self._outputs, self._leaves())
 
-        def gradient(factor: float) -> Point:
-            with self._mode():
-                cotangents = [
-                    jnp.broadcast_to(jnp.asarray(_one(ct) * factor, out.dtype), out.shape)
-                    for ct, out in zip(self.subject.cotangents, outputs, strict=True)
-                ]
-                (grads,) = pull(cotangents)
-                return [_wide(grad) for grad in grads]
-
-        return gradient
-
-    def pushforward(self, tangent: Point, factor: float = 1.0) -> float:
-        """Return the derivative of ``L`` along a tangent, by forward mode."""
-        with self._mode():
-            tangents = [
-                jnp.asarray(t * factor, d) for t, d in zip(tangent, self.dtypes, strict=True)
+        def pulled(leaves: list[Any], factor: Any) -> list[Any]:
+            outputs, pull = jax.vjp(self.outputs, leaves)
+            cotangents = [
+                jnp.broadcast_to(jnp.asarray(_one(ct) * factor, out.dtype), out.shape)
+                for ct, out in zip(self.subject.cotangents, outputs, strict=True)
             ]
-            _, moved = jax.jvp(self._outputs, (self._leaves(),), (tangents,))
-            terms = [
-                np.sum(np.real(_wide(out) * _one(ct)))
-                for out, ct in zip(moved, self.subject.cotangents, strict=True)
-            ]
-            return float(sum(terms))
+            (gradient,) = pull(cotangents)
+            return list(gradient)
+
+        compiled = _compiled(pulled, self.double)
+        return lambda factor: [_wide(leaf) for leaf in compiled(self._leaves(), factor)]
+
+    def pushforward(self) -> Callable[[Point], float]:
+        """Return the function from a tangent to the derivative of ``L`` along it, by forward mode."""
+
+        def pushed(leaves: list[Any], tangents: list[Any]) -> list[Any]:
+            return list(jax.jvp(self.outputs, (leaves,), (tangents,))[1])
+
+        compiled = _compiled(pushed, self.double)
+        return lambda tangent: self._weighted(compiled(self._leaves(), self._cast(tangent)))
+
+    def _cast(self, point: Point) -> list[Any]:
+        with _mode(self.double):
+            return [jnp.asarray(a, d) for a, d in zip(point, self.dtypes, strict=True)]
+
+    def _weighted(self, outputs: Sequence[Any]) -> float:
+        terms = [
+            np.sum(np.real(_wide(out) * _one(ct)))
+            for out, ct in zip(outputs, self.subject.cotangents, strict=True)
+        ]
+        return float(sum(terms))
 
     def implicit(self) -> bool:
         """Tell whether a primitive is differentiated implicitly, on purpose not along the path of
         its values."""
-        with self._mode():
+        with _mode(self.double):
             try:
-                jaxpr = jax.make_jaxpr(self._outputs)(self._leaves()).jaxpr
+                jaxpr = jax.make_jaxpr(self.outputs)(self._leaves()).jaxpr
             except Exception:  # control flow on values: nothing is known
                 return False
             return any(equation.primitive.name in IMPLICIT for equation in equations(jaxpr))
@@ -106,32 +107,44 @@ class World:
     def precision(self) -> float:
         """Return the coarsest epsilon that appears anywhere in the function, casts inside it
         included."""
-        with self._mode():
+        with _mode(self.double):
             seen = [machine_epsilon(dtype) for dtype in self.dtypes]
             try:
-                jaxpr = jax.make_jaxpr(self._outputs)(self._leaves()).jaxpr
+                jaxpr = jax.make_jaxpr(self.outputs)(self._leaves()).jaxpr
             except Exception:  # control flow on values: judge by what comes out
-                seen += [machine_epsilon(out.dtype) for out in self._outputs(self._leaves())]
+                seen += [machine_epsilon(out.dtype) for out in self.outputs(self._leaves())]
             else:
                 seen += [machine_epsilon(dtype) for dtype in _dtypes_in(jaxpr)]
         return max(seen)
 
     def at(self, point: Point) -> World:
         """Return the same function at another point."""
-        return World(self.subject, self.args, self.names, point, self.dtypes, self.double)
+        return replace(self, point=point)
 
     def _leaves(self) -> list[Any]:
-        return [jnp.asarray(a, d) for a, d in zip(self.point, self.dtypes, strict=True)]
+        return self._cast(self.point)
 
-    def _mode(self) -> contextlib.AbstractContextManager[Any]:
-        return jax.enable_x64(True) if self.double else contextlib.nullcontext()
 
-    def _outputs(self, leaves: Sequence[Any]) -> list[Any]:
-        result = self.subject.call(
-            *_with_leaves(self.args, self.subject.argnums, leaves, self.subject.filtered)
-        )
-        output = result[0] if self.subject.has_aux else result
-        return [jnp.asarray(leaf) for leaf in jax.tree.leaves(output) if is_inexact(leaf)]
+
+def _mode(double: bool) -> contextlib.AbstractContextManager[Any]:
+    return jax.enable_x64(True) if double else contextlib.nullcontext()
+
+
+def _compiled(fn: Callable[..., list[Any]], double: bool) -> Callable[..., list[Any]]:
+    """Compile a function: many values of it are needed. Fall back to calling it as it is."""
+    jitted = jax.jit(fn)
+    usable = [True]
+
+    def call(*args: Any) -> list[Any]:
+        with _mode(double):
+            if usable[0]:
+                try:
+                    return jitted(*args)
+                except Exception:  # control flow on values; or it raises in any case
+                    usable[0] = False
+            return fn(*args)
+
+    return call
 
 
 def _with_leaves(
@@ -183,7 +196,15 @@ def make_world(
                 dtypes.append(point[-1].dtype if double else dtype_of(leaf))
                 labels.append(names[position] + key_path(path))
     widened = tuple(_widened(arg) if double else arg for arg in args)
-    return World(subject, widened, tuple(labels), point, tuple(dtypes), double)
+
+    def outputs(leaves: list[Any]) -> list[Any]:
+        filled = _with_leaves(widened, subject.argnums, leaves, subject.filtered)
+        result = subject.call(*filled)
+        output = result[0] if subject.has_aux else result
+        return [jnp.asarray(leaf) for leaf in jax.tree.leaves(output) if is_inexact(leaf)]
+
+    compiled = _compiled(outputs, double)
+    return World(subject, tuple(labels), point, tuple(dtypes), double, outputs, compiled)
 
 
 def _widened(arg: Any) -> Any:
