@@ -1,8 +1,8 @@
 """How much longer does a check take than the orders themselves?
 
-Run as ``python benchmarks/transforms.py [mlp] [solve] [log_prob]``. For each subject the script measures, each in a
-process of its own, the sum of tracing, compiling and running every order once, and one ``check_transforms``; it prints
-both in seconds of processor time and their ratio.
+Run as ``python benchmarks/transforms.py [mlp] [solve] [log_prob]``. For each subject the script
+measures, each in a process of its own, the sum of tracing, compiling and running every order once,
+and one ``check_transforms``; it prints both in seconds of processor time and their ratio.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def mlp() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
@@ -33,7 +35,7 @@ def solve() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     import jax.numpy as jnp
 
     def final(y0: Any, rate: Any) -> Any:
-        term = diffrax.ODETerm(lambda t, y, rate: -rate * y)
+        term = diffrax.ODETerm(lambda _t, y, rate: -rate * y)
         return diffrax.diffeqsolve(term, diffrax.Tsit5(), 0.0, 1.0, 0.1, y0, args=rate).ys
 
     return final, (jnp.array([1.0, 2.0]), jnp.array(0.5)), {}
@@ -81,10 +83,10 @@ def bare(name: str) -> float:
 
 def checked(name: str) -> float:
     """Return the seconds that one check takes."""
-    from pytest_jaxleaks import check_transforms
+    from pytest_jaxleaks.transforms import check_transforms
 
     fn, args, options = SUBJECTS[name]()
-    check_transforms  # resolve the lazy name, and import what it needs  # noqa: B018
+
     begin = time.process_time()
     check_transforms(fn, *args, **options)
     return time.process_time() - begin

@@ -17,7 +17,7 @@ def times(x, y):
     ("options", "words"),
     [
         ({"orders": "jit(pmap)"}, "orders='jit(pmap)': expected a predicate or one of jit, vmap"),
-        ({"orders": lambda order: False}, "chooses none of"),
+        ({"orders": lambda _order: False}, "chooses none of"),
         ({"argnums": 2}, "argnums=2: expected the number or name of an argument"),
         ({"argnums": "z"}, "argnums='z'"),
         ({"argnums": 1, "static_argnums": 1}, "argument 'y' is static"),

@@ -87,7 +87,10 @@ def test_right_functions_pass(fn, args):
 def test_narrow_dtypes_pass(dtype):
     """Rounding in 8 or 11 bits is no failure, and the gradient is still judged (in float64)."""
     report = check_transforms(
-        lambda w, x: jax.nn.softmax(x @ w), ramp(4, 4, dtype=dtype), ramp(4, dtype=dtype), orders=SOME
+        lambda w, x: jax.nn.softmax(x @ w),
+        ramp(4, 4, dtype=dtype),
+        ramp(4, dtype=dtype),
+        orders=SOME,
     )
     assert not report.notes
 
@@ -124,7 +127,7 @@ def test_a_differential_equation_passes():
     """A solve with an inner jit, while loops and checkpointing passes under vmap of grad."""
 
     def final(y0):
-        term = diffrax.ODETerm(lambda t, y, args: -y)
+        term = diffrax.ODETerm(lambda _t, y, _args: -y)
         return diffrax.diffeqsolve(term, diffrax.Euler(), 0.0, 1.0, 0.5, y0).ys
 
     check_transforms(final, jnp.array([1.0, 2.0]), orders=["vmap", "grad"])

@@ -59,7 +59,7 @@ bent.defjvp(lambda primals, tangents: (jnp.exp(*primals), tangents[0] * jnp.abs(
 
 @jax.custom_vjp
 def one_bad_element(x):
-    """A backward rule that is half of what it should be in one element of a large array."""
+    """A backward rule that is half of what it should be in one element."""
     return jnp.sin(x)
 
 
@@ -89,7 +89,7 @@ def test_a_wrong_rule_is_told_from_differences(fn):
 
 
 def test_one_wrong_element_among_a_thousand_is_found_and_named():
-    """Tolerances are per element: half of one gradient in a thousand is a failure with its index."""
+    """Tolerances are per element: half of one gradient in a thousand is named by its index."""
     x = jnp.linspace(0.1, 1.0, 1000)
     error = failure_of(one_bad_element, x, orders="grad")
     assert error.kind == "gradient"
@@ -297,6 +297,7 @@ class Counter:
         self.calls = 0
 
     def __call__(self, x):
+        """Count, and double."""
         self.calls += 1
         return x * 2.0
 
@@ -440,7 +441,7 @@ def test_static_data_that_never_compares_equal_is_traced_again():
             return (self.x,), (lambda: None)
 
         @classmethod
-        def tree_unflatten(cls, aux, children):
+        def tree_unflatten(cls, _aux, children):
             return cls(*children)
 
     error = failure_of(lambda box: box.x * 2.0, Box(jnp.float32(1.0)), orders="jit")

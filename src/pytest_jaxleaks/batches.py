@@ -5,6 +5,7 @@ A caller gives either batches (with ``in_axes``) or a single example, of which a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,8 @@ class Batch:
 
     @property
     def shares_example(self) -> bool:
-        """Tell whether the first row is the example, so that what is compiled for one serves all."""
+        """Tell whether the first row is the example, so that what is compiled for one serves
+        all."""
         return bool(self.rows) and self.rows[0] is self.example
 
     def choose(self, rows: list[int]) -> tuple[Any, ...]:
@@ -177,8 +179,7 @@ def take_rows(arguments: Arguments, axes: tuple[Any, ...]) -> Batch:
         values = _over_leaves(values, leaf_axes, lambda leaf, axis: _take(leaf, axis, chosen))
         size = len(chosen)
     rows = tuple(
-        _over_leaves(values, leaf_axes, lambda leaf, axis, row=row: _take(leaf, axis, row))
-        for row in range(size)
+        _over_leaves(values, leaf_axes, functools.partial(_take, rows=row)) for row in range(size)
     )
     example = rows[0] if rows else _over_leaves(values, leaf_axes, _blank)
     return Batch(values, axes, leaf_axes, rows, example)
@@ -267,8 +268,7 @@ def batch_of_copies(
     )
     stacked = _over_leaves(values, leaf_axes, lambda leaf, axis: _stack(leaf, axis, size, scaled))
     rows = [
-        _over_leaves(stacked, leaf_axes, lambda leaf, axis, row=row: _take(leaf, axis, row))
-        for row in range(size)
+        _over_leaves(stacked, leaf_axes, functools.partial(_take, rows=row)) for row in range(size)
     ]
     if rows and _types(rows[0]) == _types(values):
         rows[0] = values  # so that one reference serves both

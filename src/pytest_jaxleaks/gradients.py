@@ -16,11 +16,11 @@ from pytest_jaxleaks.numeric import STEPS, Deviation, Prober, direction, dot, ju
 from pytest_jaxleaks.tolerances import NUMERIC_RTOL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from pytest_jaxleaks.worlds import Point, World
 
-__all__ = ["GradientCheck", "check_gradient", "is_silent_zero", "nan_gradients"]
+__all__ = ["GradientCheck", "Terms", "check_gradient", "is_silent_zero", "nan_gradients"]
 
 LINEARITY_FACTOR = -2.5
 """The cotangent and the tangent are scaled by this; a linear rule scales its result by the same."""
@@ -37,33 +37,37 @@ class GradientCheck:
     notes: list[str]
 
 
-def check_gradient(
-    world: World,
-    order: str,
-    modes: Sequence[str],
-    explicit_fwd: bool,
-    seed: int,
-    rtol: float | None,
-) -> GradientCheck:
-    """Check reverse and forward mode of one example against differences of its values.
+@dataclass(frozen=True)
+class Terms:
+    """How a gradient is judged.
 
-    Args:
-        world: the example.
+    Attributes:
         order: the order to blame.
         modes: ``fwd`` and ``rev``, or one of them.
-        explicit_fwd: whether a function without forward mode (``custom_vjp``) fails.
+        strict_fwd: whether a function without forward mode (``custom_vjp``) fails.
         seed: for the random directions.
-        rtol: per element; None for the default.
+        rtol: per element.
+        staircases: whether leaves whose gradient is zero are looked at for steps.
     """
+
+    order: str
+    modes: tuple[str, ...] = ("fwd", "rev")
+    strict_fwd: bool = False
+    seed: int = 0
+    rtol: float = NUMERIC_RTOL
+    staircases: bool = True
+
+
+def check_gradient(world: World, terms: Terms) -> GradientCheck:
+    """Check reverse and forward mode of one example against differences of its values."""
     check = GradientCheck([], [])
-    precision = _once(world.precision)
-    prober = Prober(world, precision)
-    tangent = direction(world.point, seed)
+    prober = Prober(world, _once(world.precision))
+    tangent = direction(world.point, terms.seed)
     gradient = None
-    if "rev" in modes:
-        gradient = _reverse(world, prober, tangent, order, seed, rtol or NUMERIC_RTOL, check)
-    if "fwd" in modes and not check.failures:
-        _forward(world, prober, tangent, gradient, order, explicit_fwd, check)
+    if "rev" in terms.modes:
+        gradient = _reverse(prober, tangent, terms, check)
+    if "fwd" in terms.modes and not check.failures:
+        _forward(prober, tangent, gradient, terms, check)
     return check
 
 
@@ -78,15 +82,8 @@ def _once(compute: Callable[[], float]) -> Callable[[], float]:
     return cached
 
 
-def _reverse(
-    world: World,
-    prober: Prober,
-    tangent: Point,
-    order: str,
-    seed: int,
-    rtol: float,
-    check: GradientCheck,
-) -> Point | None:
+def _reverse(prober: Prober, tangent: Point, terms: Terms, check: GradientCheck) -> Point | None:
+    world = prober.world
     try:
         pull = world.pullback()
         gradient = pull(1.0)
@@ -95,24 +92,25 @@ def _reverse(
         return None
     if not all(np.isfinite(leaf).all() for leaf in gradient):
         return None
-    nonlinear = _nonlinear_pullback(prober, pull, gradient, order)
+    nonlinear = _nonlinear_pullback(prober, pull, gradient, terms.order)
     if nonlinear is not None:
         check.failures.append(nonlinear)
         return gradient
     for number in range(2):
-        along = tangent if number == 0 else direction(world.point, seed + 1)
-        outcome = judge(prober, gradient, along, rtol)
+        along = tangent if number == 0 else direction(world.point, terms.seed + 1)
+        outcome = judge(prober, gradient, along, terms.rtol)
         if isinstance(outcome, Deviation) and world.implicit():
             outcome = "a sampler inside has implicit derivatives, which differences do not see"
         if isinstance(outcome, Deviation) and prober.has_kink(along):
-            outcome = _away_from_kink(world, seed, rtol)
+            outcome = _away_from_kink(world, terms.seed, terms.rtol)
         if isinstance(outcome, str):
             check.notes.append(f"the gradient was not judged by differences: {outcome}")
             return gradient
         if outcome is not None:
-            check.failures.append(_gradient_failure(world, outcome, gradient, order, rtol))
+            check.failures.append(_gradient_failure(world, outcome, gradient, terms))
             return gradient
-    check.failures.extend(_silent_zeros(world, prober, gradient, tangent, order))
+    if terms.staircases:
+        check.failures.extend(_silent_zeros(world, prober, gradient, tangent, terms.order))
     return gradient
 
 
@@ -158,9 +156,8 @@ def _away_from_kink(world: World, seed: int, rtol: float) -> Deviation | str | N
     return outcome or "the function has a kink there (and fits beside it)"
 
 
-def _gradient_failure(
-    world: World, found: Deviation, gradient: Point, order: str, rtol: float
-) -> Failure:
+def _gradient_failure(world: World, found: Deviation, gradient: Point, terms: Terms) -> Failure:
+    order, rtol = terms.order, terms.rtol
     if found.leaf is None:
         name, where = ", ".join(world.names), "along a random direction the derivative"
     else:
@@ -225,19 +222,14 @@ def is_silent_zero(world: World, prober: Prober, tangent: Point, leaf: int) -> b
 
 
 def _forward(
-    world: World,
-    prober: Prober,
-    tangent: Point,
-    gradient: Point | None,
-    order: str,
-    explicit: bool,
-    check: GradientCheck,
+    prober: Prober, tangent: Point, gradient: Point | None, terms: Terms, check: GradientCheck
 ) -> None:
+    world, order = prober.world, terms.order
     try:
         push = world.pushforward()
         along = push(tangent)
     except Exception as error:
-        if explicit:
+        if terms.strict_fwd:
             check.failures.append(
                 Failure(order, "exception", f"forward mode raises {type(error).__name__}: {error}",
                         exception=error)
@@ -249,7 +241,7 @@ def _forward(
     if expected is None:
         return
     size = max(abs(expected), abs(along), spread(gradient, tangent) if gradient else 0.0)
-    bound = (1e-6 if gradient else NUMERIC_RTOL) * size
+    bound = (1e-6 if gradient else terms.rtol) * size
     if abs(along - expected) <= bound:
         return
     if gradient and abs(along - expected) <= 256 * world.precision() * max(size, prober.scale()):
@@ -283,7 +275,8 @@ def _forward_failure(
         return Failure(
             order, "nonlinear jvp",
             "a JVP rule is not linear in the tangent, so it cannot be transposed: with the tangent "
-            f"times {LINEARITY_FACTOR:g} it gives {scaled:.6g}, expected {LINEARITY_FACTOR * along:.6g}",
+            f"times {LINEARITY_FACTOR:g} it gives {scaled:.6g}, "
+            f"expected {LINEARITY_FACTOR * along:.6g}",
             (f"along a random direction it gives {along:.6g}, {source} {expected:.6g}",),
             expected=LINEARITY_FACTOR * along, actual=scaled,
             hint="use the tangent only in products and sums in a custom_jvp rule",
@@ -313,8 +306,8 @@ def nan_gradients(prober: Prober, gradient: Point, order: str) -> Failure | None
         name = f"{world.names[leaf]}{list(index) if index else ''}"
         return Failure(
             order, "nan gradient",
-            f"the gradient of {name} is {values[index]:.3g} where the value is finite and differences "
-            f"give {slope:.6g}: the where trap",
+            f"the gradient of {name} is {values[index]:.3g} where the value is finite and "
+            f"differences give {slope:.6g}: the where trap",
             (f"{len(bad)} of {values.size} elements are not finite",
              "a branch that jnp.where or clip discards is differentiated too, and 0 * inf is nan"),
             world.names[leaf], index, slope, values[index],

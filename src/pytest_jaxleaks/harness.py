@@ -22,8 +22,8 @@ __all__ = ["Transforms", "add_options", "configure"]
 FIXTURE, MARKER, ROUND_TRIP = "jax_transform", "jax_transforms", "pytree"
 
 OPTIONS = (
-    "in_axes", "argnums", "orders", "rtol", "atol", "batch", "filtered", "has_aux", "static_argnums",
-    "modes", "second_order", "numeric",
+    "in_axes", "argnums", "orders", "rtol", "atol", "batch", "filtered", "has_aux",
+    "static_argnums", "modes", "second_order", "numeric",
 )  # fmt: skip
 """What the marker accepts: the options of ``check_transforms``, as defaults for each call in the
 test."""
@@ -65,7 +65,8 @@ class Transforms:
         merged = {**self._defaults, **options}
         merged.pop("orders", None)
         if self.order == ROUND_TRIP:
-            return self._round_trip(fn, args, merged)
+            self._round_trip(fn, args, merged)
+            return None
         from pytest_jaxleaks.transforms import check_transforms
 
         report = check_transforms(fn, *args, **merged, orders=[self.order])
@@ -78,10 +79,11 @@ class Transforms:
     def _round_trip(self, fn: Callable[..., Any], args: Any, options: dict[str, Any]) -> None:
         """Give what the function returns for one example to the pytree round trip."""
         __tracebackhide__ = True
-        from pytest_jaxleaks.pytrees import check_pytree
-        from pytest_jaxleaks.transforms import single_result
+        from pytest_jaxleaks.transforms import pytree_check, single_result
 
-        check_pytree(single_result(fn, *args, **options))
+        check = pytree_check()
+        if check is not None:
+            check(single_result(fn, *args, **options))
 
 
 @pytest.fixture
@@ -151,7 +153,8 @@ class _Hooks:
     def _check_unused(definition: Any) -> None:
         if any(marker.name == MARKER for marker in definition.own_markers):
             raise pytest.UsageError(
-                f"{definition.nodeid}: @pytest.mark.{MARKER} needs a test that uses the {FIXTURE} fixture"
+                f"{definition.nodeid}: @pytest.mark.{MARKER} needs a test that uses the "
+                f"{FIXTURE} fixture"
             )
 
     @pytest.hookimpl(wrapper=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_jaxleaks.gradients import check_gradient, nan_gradients
+from pytest_jaxleaks.gradients import Terms, check_gradient, nan_gradients
 from pytest_jaxleaks.numeric import Prober
-from pytest_jaxleaks.order_names import parts
 from pytest_jaxleaks.plan import SEED, Plan
+from pytest_jaxleaks.tolerances import NUMERIC_RTOL
 from pytest_jaxleaks.worlds import World, make_world
 
 if TYPE_CHECKING:
@@ -31,35 +31,41 @@ class Judgement:
 def judge_gradients(plan: Plan, expected: Expectations, orders: tuple[str, ...]) -> Judgement:
     """Check the gradient of the example by differences, and that of every row for NaN.
 
-    The failures are those of the shortest order with grad: longer ones have been compared with it.
+    Args:
+        plan: what the caller asked for.
+        expected: the references.
+        orders: the orders with grad; the first one is blamed, the others have been compared with
+            it.
     """
     judgement = Judgement()
-    differentiated = [order for order in orders if "grad" in parts(order)]
-    if not plan.numeric or not expected.batch.rows:
+    example = expected.batch.example
+    pointless = not make_world(expected.subject, expected.names, example).point
+    if not plan.numeric or not expected.batch.rows or pointless:
         return judgement
-    if not make_world(expected.subject, expected.names, expected.batch.example).point:
-        return judgement
-    shortest = differentiated[0]
-    world = _world(expected, expected.batch.example)
+    world = _world(expected, example)
     if world is None:
         judgement.notes.append(
             "the gradient was not judged by differences: the function could not be run again"
         )
         return judgement
-    trapped = _nan_rows(expected, shortest)
+    trapped = _nan_rows(expected, orders[0]) if "rev" in plan.modes else None
     if trapped is not None:
-        judgement.failures.append(_alike(trapped, differentiated))
+        judgement.failures.append(_alike(trapped, orders))
         return judgement
-    rtol = plan.tolerances.rtol if isinstance(plan.tolerances.rtol, float) else None
-    found = check_gradient(world, shortest, plan.modes, plan.chosen_modes, SEED, rtol)
-    judgement.failures += [_alike(failure, differentiated) for failure in found.failures]
+    rtol = plan.tolerances.rtol if isinstance(plan.tolerances.rtol, float) else NUMERIC_RTOL
+    terms = Terms(orders[0], plan.modes, plan.chosen_modes, SEED, rtol)
+    found = check_gradient(world, terms)
+    judgement.failures += [_alike(failure, orders) for failure in found.failures]
     judgement.notes += found.notes
+    if plan.second_order and not found.failures:
+        again = replace(terms, order="grad(grad)", staircases=False)
+        second = check_gradient(world.of_gradient(SEED), again)
+        judgement.failures += second.failures
+        judgement.notes += second.notes
     return judgement
 
 
-def _alike(failure: Failure, orders: list[str]) -> Failure:
-    from dataclasses import replace
-
+def _alike(failure: Failure, orders: tuple[str, ...]) -> Failure:
     if len(orders) == 1:
         return failure
     fact = (

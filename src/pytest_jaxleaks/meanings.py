@@ -90,7 +90,8 @@ class Expectations:
         return self._built[order]
 
     def keep(self, order: str, result: Result) -> None:
-        """Use the result of ``grad`` as the gradient of the example: it is judged by differences."""
+        """Use the result of ``grad`` as the gradient of the example: it is judged by
+        differences."""
         if order == "grad":
             self._gradients.setdefault(-1, result)
 

@@ -160,7 +160,8 @@ def _grad(fn: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
 def _gradient_of_inexact(
     scalar: Callable[..., Any], subject: Subject, args: Sequence[Any]
 ) -> tuple[Any, Any]:
-    """Differentiate the inexact leaves only; the gradient has None for the others, as equinox's has."""
+    """Differentiate the inexact leaves only; the gradient has None for the others, as equinox's
+    has."""
     import equinox as eqx
 
     def of_chosen(varied: Any, fixed: Any) -> Any:

@@ -107,7 +107,8 @@ def _is_module(node: Any) -> bool:
 
 
 def _needs_filters(leaf: Any) -> bool:
-    """Tell whether JAX's own transformations do not take a leaf; equinox counts Python numbers so."""
+    """Tell whether JAX's own transformations do not take a leaf; equinox counts Python numbers
+    so."""
     if _is_module(leaf):
         return not all(map(eqx.is_array, jax.tree.leaves(leaf)))
     return not is_array_like(leaf)

@@ -19,13 +19,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from pytest_jaxleaks.leaves import short_type
+from pytest_jaxleaks.leaves import is_key, short_type
 
 __all__ = ["Snapshot", "changes", "snapshot"]
 
 Snapshot = dict[str, Any]
 
-LIMIT = 20_000
+LIMIT = 5_000
 """Objects per snapshot. Beyond that a function's surroundings are too large to watch."""
 
 FOREIGN = ("jax", "jaxlib", "numpy", "logging", "threading", "_pytest", "pytest", "ml_dtypes")
@@ -114,7 +114,7 @@ def _same_array(one: Any, two: Any) -> bool:
         return False
     if any(isinstance(x, jax.Array) and x.is_deleted() for x in (one, two)):
         return True
-    if jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key):
+    if is_key(one):
         one, two = jax.random.key_data(one), jax.random.key_data(two)
     return np.asarray(one).tobytes() == np.asarray(two).tobytes()
 
@@ -136,7 +136,7 @@ class _Walk:
             name, value = self._queue.popleft()
             if isinstance(value, ATOMS):
                 self.found[name] = value if value == value else "nan"
-            elif id(value) in self._seen:
+            elif id(value) in self._seen or isinstance(value, types.ModuleType):
                 continue
             else:
                 self._seen[id(value)] = value
@@ -214,9 +214,7 @@ def _reached_by_code(name: str, fn: types.FunctionType) -> Iterator[tuple[str, A
     for key, attribute in list(fn.__dict__.items()):
         yield f"{name}.{key}", attribute
     for variable in sorted(_names(fn.__code__)):
-        if variable in fn.__globals__ and not isinstance(
-            fn.__globals__[variable], types.ModuleType
-        ):
+        if variable in fn.__globals__:
             yield f"global {variable!r}", fn.__globals__[variable]
 
 

@@ -25,7 +25,7 @@ def traces() -> Iterator[list[str]]:
     """Collect the names of the functions that JAX traces in the block."""
     seen: list[str] = []
 
-    def listen(event: str, _duration: float, **facts: Any) -> None:
+    def listen(event: str, duration_secs: float, **facts: Any) -> None:  # noqa: ARG001
         if event == TRACE_EVENT:
             seen.append(str(facts.get("fun_name", "a function")))
 
@@ -55,7 +55,7 @@ def type_changes(
     changes = []
     for name, old, new in zip(names, before, after, strict=True):
         (old_leaves, old_def), (new_leaves, new_def) = map(jax.tree.flatten, (old, new))
-        if old_def != new_def:
+        if bool(old_def != new_def):  # type: ignore[operator]
             changes.append(f"the treedef of argument {name!r}: {old_def} became {new_def}")
             continue
         paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(old)]
@@ -90,9 +90,9 @@ def weak_type_feedback(
                 return [
                     Failure(
                         order, "retrace",
-                        f"a second call with the state that the first one returned for {name!r} is traced again",
+                        f"a second call with the state that came back for {name!r} is traced again",
                         tuple(changed),
-                        hint="begin with jnp.array(0.0, dtype) where a Python number is weakly typed",
+                        hint="begin with arrays of a dtype, not with Python numbers",
                     )
                 ]  # fmt: skip
     return []

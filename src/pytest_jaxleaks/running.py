@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["exception_failure", "run_order", "shared_census"]
 
+_wait: Any = jax.block_until_ready
+
 HERE = str(Path(__file__).parent)
 
 
@@ -45,7 +48,7 @@ def run_order(order: str, expected: Expectations, tolerances: Tolerances) -> lis
     done = False
     try:
         with no_tracer_leaks():
-            raw = jax.block_until_ready(transformed(*args))
+            raw = _wait(transformed(*args))
             done = True
     except TracerLeakError as error:
         failures.append(_leak_failure(order, error))
@@ -124,8 +127,6 @@ def _compare(
 
 def _diagnosed(failure: Failure, order: str, expected: Expectations) -> Failure:
     """Add what a second look tells: do the rows of a batch influence one another?"""
-    from dataclasses import replace
-
     if failure.kind != "value" or not is_batched(order) or "grad" in parts(order):
         return failure
     if not _rows_influence_each_other(failure, expected):
@@ -135,8 +136,8 @@ def _diagnosed(failure: Failure, order: str, expected: Expectations) -> Failure:
 
 
 ROWS_HINT = (
-    "a statistic over the batch, a callback that reduces over the batch axis (see vmap_method) or a "
-    "custom_vmap rule mixes the examples"
+    "a statistic over the batch, a callback that reduces over the batch axis (see vmap_method) "
+    "or a custom_vmap rule mixes the examples"
 )
 
 
@@ -165,7 +166,7 @@ def _retrace(
     try:
         again = fresh_copy(args, expected.subject.static)
         with traces() as seen:
-            jax.block_until_ready(transformed(*again))
+            _wait(transformed(*again))
     except Exception as error:
         return [exception_failure(order, error)]
     if not seen:
@@ -175,7 +176,9 @@ def _retrace(
         Failure(
             order, "retrace",
             "traces again when it is called a second time with new values of the same types",
-            (*(changed or ["no argument changed its type"]), f"traced: {', '.join(dict.fromkeys(seen))}"),
-            hint="static data must compare equal after a rebuild: no bound methods, lambdas or arrays in it",
+            (*(changed or ["no argument changed its type"]),
+             f"traced: {', '.join(dict.fromkeys(seen))}"),
+            hint="static data must compare equal after a rebuild: no bound methods, lambdas or "
+                 "arrays in it",
         )
     ]  # fmt: skip

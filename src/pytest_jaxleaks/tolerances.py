@@ -35,7 +35,10 @@ wrong rules are off by more."""
 
 def machine_epsilon(dtype: Any) -> float:
     """Return the epsilon of a real or complex floating-point dtype, 0 for every other dtype."""
-    return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        return 0.0
+    info: Any = jnp.finfo(dtype)  # type: ignore[no-untyped-call]
+    return float(info.eps)
 
 
 @dataclass(frozen=True)

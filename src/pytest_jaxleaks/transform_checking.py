@@ -55,8 +55,13 @@ def run_check(plan: Plan) -> tuple[TransformReport, Any]:
                 failures += watch.look(order)
     failures += _stale(plan, orders)
     notes = list(plain.notes)
-    if any("grad" in parts(order) for order in orders):
-        found = judge_gradients(plan, expected, orders)
+    judged = tuple(
+        order
+        for order in plan.orders
+        if "grad" in parts(order) and skipped.get(order, NO_REVERSE) == NO_REVERSE
+    )
+    if judged:
+        found = judge_gradients(plan, expected, judged)
         failures += found.failures
         notes += found.notes
     ordered = sorted_failures(failures)
@@ -77,7 +82,8 @@ class _Watch:
 
     def look(self, order: str) -> list[Failure]:
         """Return what changed since the last look and was not reported before."""
-        jax.effects_barrier()
+        barrier: Any = jax.effects_barrier
+        barrier()
         now = self._snapshot()
         found = [
             (name, what) for name, what in changes(self._last, now) if name not in self._reported
@@ -92,7 +98,7 @@ class _Watch:
                 order, "impure", f"a call changes {name}: it {what}",
                 tuple(f"{other} {happened}" for other, happened in found[1:6]),
                 name,
-                hint="return new state instead of storing it; under jit it is stored once, at trace time",
+                hint="return new state instead of storing it; jit stores it once, at trace time",
             )
         ]  # fmt: skip
 
@@ -157,7 +163,9 @@ def _plain_failure(plan: Plan, error: PlainCallError) -> Failure:
         f"{name}: {', '.join(short_type(leaf) for leaf in jax.tree.leaves(value)[:6]) or value!r}"
         for name, value in zip(plan.arguments.names, plan.arguments.values, strict=True)
     ]
-    facts = ("the function itself fails on a single example, without any transformation",)
+    facts: tuple[str, ...] = (
+        "the function itself fails on a single example, without any transformation",
+    )
     if not plan.single:
         facts += (f"one row was taken of each batch by in_axes={plan.in_axes!r}: is that right?",)
     return replace(failure, detail=(*facts, *failure.detail, "arguments: " + "; ".join(types)))
@@ -259,8 +267,6 @@ def _no_vmap(batch: Batch) -> str | None:
 
 
 def _no_grad(plan: Plan, plain: Plain) -> str | None:
-    if "rev" not in plan.modes:
-        return "modes leaves out reverse mode"
     if not plan.argnums:
         return "no argument has floating-point leaves to differentiate"
     output = plain.output[0] if plan.has_aux else plain.output
@@ -268,7 +274,11 @@ def _no_grad(plan: Plan, plain: Plain) -> str | None:
     if not any(map(is_inexact, leaves)):
         types = ", ".join(short_type(leaf) for leaf in leaves[:3]) or "empty"
         return f"the output has no floating-point leaves (it is {types})"
-    return None
+    return None if "rev" in plan.modes else NO_REVERSE
+
+
+NO_REVERSE = "modes leaves out reverse mode"
+"""Why a gradient is not computed, though the function may be checked in forward mode."""
 
 
 def _stale(plan: Plan, orders: tuple[str, ...]) -> list[Failure]:

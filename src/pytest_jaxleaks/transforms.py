@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.errors import TransformCheckError
@@ -63,6 +65,14 @@ def check_transforms(
     return report
 
 
+def pytree_check() -> Callable[..., Any] | None:
+    """Return the round trip's check; None while there is no such room."""
+    if importlib.util.find_spec("pytest_jaxleaks.pytrees") is None:
+        return None
+    found: Callable[..., Any] = importlib.import_module("pytest_jaxleaks.pytrees").check_pytree
+    return found
+
+
 def single_result(fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Return what a function gives for one example; arguments and options as for
     :func:`check_transforms`."""
@@ -74,8 +84,6 @@ def single_result(fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
 def _check_returned_pytree(value: Any) -> None:
     """Give what the function returned to the pytree round trip."""
     __tracebackhide__ = True
-    try:
-        from pytest_jaxleaks.pytrees import check_pytree
-    except ImportError:  # not there yet
-        return
-    check_pytree(value)
+    check = pytree_check()
+    if check is not None:
+        check(value)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pytest_jaxleaks.leaves import dtype_of, is_differentiated, is_inexact, key_path
+from pytest_jaxleaks.orders import draw
 from pytest_jaxleaks.tolerances import machine_epsilon
 
 if TYPE_CHECKING:
@@ -64,18 +65,34 @@ class World:
 
         def pulled(leaves: list[Any], factor: Any) -> list[Any]:
             outputs, pull = jax.vjp(self.outputs, leaves)
-            cotangents = [
-                jnp.broadcast_to(jnp.asarray(_one(ct) * factor, out.dtype), out.shape)
-                for ct, out in zip(self.subject.cotangents, outputs, strict=True)
-            ]
-            (gradient,) = pull(cotangents)
-            return list(gradient)
+            return list(pull(self._cotangents(outputs, factor))[0])
 
         compiled = _compiled(pulled, self.double)
         return lambda factor: [_wide(leaf) for leaf in compiled(self._leaves(), factor)]
 
+    def of_gradient(self, seed: int) -> World:
+        """Return the world whose function is the gradient of this one, with random cotangents."""
+        random = np.random.default_rng(seed)
+        weights = tuple(draw(random, x.shape, np.iscomplexobj(x)) for x in self.point)
+
+        def gradient(leaves: list[Any]) -> list[Any]:
+            outputs, pull = jax.vjp(self.outputs, leaves)
+            return list(pull(self._cotangents(outputs, 1.0))[0])
+
+        compiled = _compiled(gradient, self.double)
+        subject = replace(self.subject, cotangents=weights)
+        return replace(self, subject=subject, outputs=gradient, compiled=compiled)
+
+    def _cotangents(self, outputs: Sequence[Any], factor: Any) -> list[Any]:
+        pairs = zip(self.subject.cotangents, outputs, strict=True)
+        return [
+            jnp.broadcast_to(jnp.asarray(_one(ct) * factor, out.dtype), out.shape)
+            for ct, out in pairs
+        ]
+
     def pushforward(self) -> Callable[[Point], float]:
-        """Return the function from a tangent to the derivative of ``L`` along it, by forward mode."""
+        """Return the function from a tangent to the derivative of ``L`` along it, by forward
+        mode."""
 
         def pushed(leaves: list[Any], tangents: list[Any]) -> list[Any]:
             return list(jax.jvp(self.outputs, (leaves,), (tangents,))[1])
@@ -125,14 +142,13 @@ class World:
         return self._cast(self.point)
 
 
-
 def _mode(double: bool) -> contextlib.AbstractContextManager[Any]:
     return jax.enable_x64(True) if double else contextlib.nullcontext()
 
 
 def _compiled(fn: Callable[..., list[Any]], double: bool) -> Callable[..., list[Any]]:
     """Compile a function: many values of it are needed. Fall back to calling it as it is."""
-    jitted = jax.jit(fn)
+    jitted: Callable[..., list[Any]] = jax.jit(fn)
     usable = [True]
 
     def call(*args: Any) -> list[Any]:
