@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ import numpy as np
 
 from pytest_jaxleaks.compare import Context, compare
 from pytest_jaxleaks.failures import PLAIN, Failure, TransformReport
-from pytest_jaxleaks.judging import judge_gradients
+from pytest_jaxleaks.guarding import guarded
+from pytest_jaxleaks.judging import Judgement, judge_gradients
 from pytest_jaxleaks.leaves import is_array_like, is_inexact, is_key, short_type
 from pytest_jaxleaks.meanings import Expectations
 from pytest_jaxleaks.order_names import parts
@@ -48,24 +50,37 @@ def run_check(plan: Plan) -> tuple[TransformReport, Any]:
     expected = Expectations(subject, plan.arguments.names, batch, plain, SEED)
     skipped = _not_applicable(plan, batch, plain)
     orders = tuple(order for order in plan.orders if order not in skipped)
+    failures += _run_orders(plan, orders, expected, watch)
+    failures += guarded("the search for stale globals", lambda: _stale(plan, orders), [])
+    found = _judge(plan, expected, skipped)
+    notes = tuple(dict.fromkeys([*plain.notes, *found.notes]))
+    ordered = sorted_failures([*failures, *found.failures])
+    return TransformReport(orders, skipped, notes, ordered), plain.output
+
+
+def _run_orders(
+    plan: Plan, orders: tuple[str, ...], expected: Expectations, watch: _Watch
+) -> list[Failure]:
+    failures: list[Failure] = []
     with shared_census():
         for order in orders:
-            failures += run_order(order, expected, plan.tolerances)
+            run = functools.partial(run_order, order, expected, plan.tolerances)
+            failures += guarded(f"the check of {order}", run, [])
             if len(parts(order)) == 1 or order == orders[-1]:  # longer ones do nothing that is new
                 failures += watch.look(order)
-    failures += _stale(plan, orders)
-    notes = list(plain.notes)
+    return failures
+
+
+def _judge(plan: Plan, expected: Expectations, skipped: dict[str, str]) -> Judgement:
     judged = tuple(
         order
         for order in plan.orders
         if "grad" in parts(order) and skipped.get(order, NO_REVERSE) == NO_REVERSE
     )
-    if judged:
-        found = judge_gradients(plan, expected, judged)
-        failures += found.failures
-        notes += found.notes
-    ordered = sorted_failures(failures)
-    return TransformReport(orders, skipped, tuple(dict.fromkeys(notes)), ordered), plain.output
+    if not judged:
+        return Judgement()
+    judge = functools.partial(judge_gradients, plan, expected, judged)
+    return guarded("the check of the gradient", judge, Judgement())
 
 
 class _Watch:
@@ -74,7 +89,7 @@ class _Watch:
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
         self._reported: set[str] = set()
-        self._last: Snapshot = self._snapshot()
+        self._last: Snapshot = guarded("the purity check", self._snapshot, {})
 
     def _snapshot(self) -> Snapshot:
         named = dict(zip(self._arguments.names, self._arguments.values, strict=True))
@@ -82,6 +97,9 @@ class _Watch:
 
     def look(self, order: str) -> list[Failure]:
         """Return what changed since the last look and was not reported before."""
+        return guarded("the purity check", lambda: self._look(order), [])
+
+    def _look(self, order: str) -> list[Failure]:
         barrier: Any = jax.effects_barrier
         barrier()
         now = self._snapshot()
