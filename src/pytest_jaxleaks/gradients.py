@@ -307,7 +307,8 @@ def nan_gradients(prober: Prober, gradient: Point, order: str) -> Failure | None
         return Failure(
             order, "nan gradient",
             f"the gradient of {name} is {values[index]:.3g} where the value is finite and "
-            f"differences give {slope:.6g}: the where trap",
+            f"differences give {slope:.6g}"
+            + (": the where trap" if np.isnan(values[index]) else ""),
             (f"{len(bad)} of {values.size} elements are not finite",
              "a branch that jnp.where or clip discards is differentiated too, and 0 * inf is nan"),
             world.names[leaf], index, slope, values[index],

@@ -10,12 +10,13 @@ import numpy as np
 from pytest_jaxleaks.gradients import Terms, check_gradient, nan_gradients
 from pytest_jaxleaks.numeric import Prober
 from pytest_jaxleaks.plan import SEED, Plan
-from pytest_jaxleaks.tolerances import NUMERIC_RTOL
+from pytest_jaxleaks.tolerances import NUMERIC_RTOL, machine_epsilon
 from pytest_jaxleaks.worlds import World, make_world
 
 if TYPE_CHECKING:
     from pytest_jaxleaks.failures import Failure
     from pytest_jaxleaks.meanings import Expectations
+    from pytest_jaxleaks.results import Leaf
 
 __all__ = ["Judgement", "judge_gradients"]
 
@@ -100,6 +101,8 @@ def _nan_rows(expected: Expectations, order: str) -> Failure | None:
         if all(np.isfinite(np.asarray(leaf, complex)).all() for leaf in leaves):
             continue
         world = _world(expected, expected.batch.example if number < 0 else rows[number])
+        if not all(map(_finite, expected.value(number).leaves)):
+            continue
         if world is None or len(world.point) != len(leaves):
             continue
         wide = [np.asarray(v, complex if np.iscomplexobj(v) else float) for v in leaves]
@@ -107,6 +110,12 @@ def _nan_rows(expected: Expectations, order: str) -> Failure | None:
         if found is not None:
             return found
     return None
+
+
+def _finite(leaf: Leaf) -> bool:
+    if not leaf.is_array or machine_epsilon(leaf.dtype) == 0.0:
+        return True
+    return bool(np.isfinite(np.asarray(leaf.value, complex)).all())
 
 
 def expected_names(expected: Expectations) -> tuple[str, ...]:

@@ -98,10 +98,13 @@ class Expectations:
     def _rows(self, kind: str) -> list[Result]:
         if kind in ("value", "gradient") or not self.batch.rows:  # no rows: the structure counts
             return [self.gradient(-1) if "gradient" in kind else self.plain.example]
-        one = self._value if kind == "values" else self.gradient
+        one = self.value if kind == "values" else self.gradient
         return [one(row) for row in range(len(self.batch.rows))]
 
-    def _value(self, row: int) -> Result:
+    def value(self, row: int) -> Result:
+        """Return the value of one row (-1: the example), by a plain call."""
+        if row < 0:
+            return self.plain.example
         return self.plain.rows[row] or self._call(self.batch.rows[row])
 
     def gradient(self, row: int) -> Result:
