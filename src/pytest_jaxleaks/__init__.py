@@ -14,17 +14,21 @@ if TYPE_CHECKING:
         JaxLeaksError,
         PytreeCheckError,
         TracerLeakError,
+        TransformCheckError,
         VariantMismatchError,
     )
+    from pytest_jaxleaks.failures import Failure, TransformReport
     from pytest_jaxleaks.leaks import Leak
     from pytest_jaxleaks.pytree_findings import PytreeFinding
     from pytest_jaxleaks.pytree_report import PytreeReport
     from pytest_jaxleaks.pytrees import check_pytree
+    from pytest_jaxleaks.transforms import check_transforms
     from pytest_jaxleaks.variant_recording import JaxVariantWarning
     from pytest_jaxleaks.variants import Variant
     from pytest_jaxleaks.watching import no_tracer_leaks
 
 __all__ = [
+    "Failure",
     "InvalidArgumentError",
     "JaxLeaksError",
     "JaxVariantWarning",
@@ -33,13 +37,17 @@ __all__ = [
     "PytreeFinding",
     "PytreeReport",
     "TracerLeakError",
+    "TransformCheckError",
+    "TransformReport",
     "Variant",
     "VariantMismatchError",
     "check_pytree",
+    "check_transforms",
     "no_tracer_leaks",
 ]
 
 _HOMES = {
+    "Failure": "failures",
     "InvalidArgumentError": "errors",
     "JaxLeaksError": "errors",
     "JaxVariantWarning": "variant_recording",
@@ -48,9 +56,12 @@ _HOMES = {
     "PytreeFinding": "pytree_findings",
     "PytreeReport": "pytree_report",
     "TracerLeakError": "errors",
+    "TransformCheckError": "errors",
+    "TransformReport": "failures",
     "Variant": "variants",
     "VariantMismatchError": "errors",
     "check_pytree": "pytrees",
+    "check_transforms": "transforms",
     "no_tracer_leaks": "watching",
 }
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_jaxleaks.failures import Failure, TransformReport
     from pytest_jaxleaks.leaks import Leak
     from pytest_jaxleaks.pytree_findings import PytreeFinding
     from pytest_jaxleaks.pytree_report import PytreeReport
@@ -16,6 +17,7 @@ __all__ = [
     "JaxLeaksError",
     "PytreeCheckError",
     "TracerLeakError",
+    "TransformCheckError",
     "VariantMismatchError",
 ]
 
@@ -69,3 +71,35 @@ class PytreeCheckError(JaxLeaksError, AssertionError):
     def __reduce__(self) -> tuple[type[PytreeCheckError], tuple[PytreeReport]]:
         """Pickle with the report rather than with the message, for xdist workers."""
         return type(self), (self.report,)
+
+
+class TransformCheckError(JaxLeaksError, AssertionError):
+    """A function is not the same function under some order of jit, vmap and grad.
+
+    Attributes:
+        report: what was run, what did not apply and every failure.
+        script: a program that reproduces the smallest failing order.
+    """
+
+    report: TransformReport
+    script: str
+
+    def __init__(self, message: str, report: TransformReport, script: str = "") -> None:
+        super().__init__(message)
+        self.report = report
+        self.script = script
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """Every failure, the smallest failing order first."""
+        return self.report.failures
+
+    @property
+    def order(self) -> str:
+        """The smallest order that fails."""
+        return self.failures[0].order
+
+    @property
+    def kind(self) -> str:
+        """What is wrong with the smallest failing order; see :class:`Failure`."""
+        return self.failures[0].kind

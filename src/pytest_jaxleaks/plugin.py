@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_jaxleaks import checking, hookspecs, report, variant_plugin
+from pytest_jaxleaks import checking, harness, hookspecs, report, variant_plugin
+from pytest_jaxleaks.harness import jax_transform
 
 if TYPE_CHECKING:
     import pytest
 
+__all__ = ["jax_transform"]
+
 # Rooms on pytest's side, in the order in which they add options and configure themselves.
-_ROOMS = (checking, report, variant_plugin)
+_ROOMS = (checking, report, harness, variant_plugin)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

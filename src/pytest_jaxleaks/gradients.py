@@ -1,0 +1,331 @@
+"""Is the gradient that JAX computes the gradient of the values?
+
+Looks at one example at a time, without jit and vmap; the other orders are compared with what was
+judged here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_jaxleaks.failures import Failure
+from pytest_jaxleaks.numeric import STEPS, Deviation, Prober, direction, dot, judge, spread
+from pytest_jaxleaks.tolerances import NUMERIC_RTOL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_jaxleaks.worlds import Point, World
+
+__all__ = ["GradientCheck", "Terms", "check_gradient", "is_silent_zero", "nan_gradients"]
+
+LINEARITY_FACTOR = -2.5
+"""The cotangent and the tangent are scaled by this; a linear rule scales its result by the same."""
+
+ZERO_LEAVES = 8
+"""So many leaves with a gradient of exact zeros are looked at for steps at scale."""
+
+
+@dataclass
+class GradientCheck:
+    """The outcome for one example: what fails, and what could not be said."""
+
+    failures: list[Failure]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a gradient is judged.
+
+    Attributes:
+        order: the order to blame.
+        modes: ``fwd`` and ``rev``, or one of them.
+        strict_fwd: whether a function without forward mode (``custom_vjp``) fails.
+        seed: for the random directions.
+        rtol: per element.
+        staircases: whether leaves whose gradient is zero are looked at for steps.
+    """
+
+    order: str
+    modes: tuple[str, ...] = ("fwd", "rev")
+    strict_fwd: bool = False
+    seed: int = 0
+    rtol: float = NUMERIC_RTOL
+    staircases: bool = True
+
+
+def check_gradient(world: World, terms: Terms) -> GradientCheck:
+    """Check reverse and forward mode of one example against differences of its values."""
+    check = GradientCheck([], [])
+    prober = Prober(world, _once(world.precision))
+    tangent = direction(world.point, terms.seed)
+    gradient = None
+    if "rev" in terms.modes:
+        gradient = _reverse(prober, tangent, terms, check)
+    if "fwd" in terms.modes and not check.failures:
+        _forward(prober, tangent, gradient, terms, check)
+    return check
+
+
+def _once(compute: Callable[[], float]) -> Callable[[], float]:
+    known: list[float] = []
+
+    def cached() -> float:
+        if not known:
+            known.append(compute())
+        return known[0]
+
+    return cached
+
+
+def _reverse(prober: Prober, tangent: Point, terms: Terms, check: GradientCheck) -> Point | None:
+    world = prober.world
+    try:
+        pull = world.pullback()
+        gradient = pull(1.0)
+    except Exception as error:  # the order itself raises too and is reported with JAX's own error
+        check.notes.append(f"reverse mode was not judged: {type(error).__name__}")
+        return None
+    if not all(np.isfinite(leaf).all() for leaf in gradient):
+        return None
+    nonlinear = _nonlinear_pullback(prober, pull, gradient, terms.order)
+    if nonlinear is not None:
+        check.failures.append(nonlinear)
+        return gradient
+    for number in range(2):
+        along = tangent if number == 0 else direction(world.point, terms.seed + 1)
+        outcome = judge(prober, gradient, along, terms.rtol)
+        if isinstance(outcome, Deviation) and world.implicit():
+            outcome = "a sampler inside has implicit derivatives, which differences do not see"
+        if isinstance(outcome, Deviation) and prober.has_kink(along):
+            outcome = _away_from_kink(world, terms.seed, terms.rtol)
+        if isinstance(outcome, str):
+            check.notes.append(f"the gradient was not judged by differences: {outcome}")
+            return gradient
+        if outcome is not None:
+            check.failures.append(_gradient_failure(world, outcome, gradient, terms))
+            return gradient
+    if terms.staircases:
+        check.failures.extend(_silent_zeros(world, prober, gradient, tangent, terms.order))
+    return gradient
+
+
+def _nonlinear_pullback(
+    prober: Prober, pull: Callable[[float], Point], gradient: Point, order: str
+) -> Failure | None:
+    scaled = pull(LINEARITY_FACTOR)
+    for name, one, other in zip(prober.world.names, gradient, scaled, strict=True):
+        gap = np.abs(other - LINEARITY_FACTOR * one)
+        size = float(np.max(np.abs(one), initial=0.0))
+        if (
+            gap.size
+            and gap.max() > 1e-3 * size
+            and gap.max() > 64 * prober.world.precision() * size
+        ):
+            index = tuple(int(i) for i in np.unravel_index(int(gap.argmax()), gap.shape))
+            return Failure(
+                order,
+                "nonlinear vjp",
+                "a backward rule is not linear in the cotangent: with the cotangent times "
+                f"{LINEARITY_FACTOR:g} the gradient of {name} is {other[index]:.6g}, "
+                f"expected {LINEARITY_FACTOR * one[index]:.6g}",
+                ("such a rule makes grad(vmap) and vmap(grad) disagree",),
+                path=name,
+                index=index,
+                expected=LINEARITY_FACTOR * one[index],
+                actual=other[index],
+                hint="in a custom_vjp's bwd multiply the cotangent; do not normalise or clip it",
+            )
+    return None
+
+
+def _away_from_kink(world: World, seed: int, rtol: float) -> Deviation | str | None:
+    """Judge again near by, where the function has no kink if it is a right one."""
+    random = np.random.default_rng(seed + 2)
+    moved = [
+        leaf + (np.abs(leaf) + (leaf == 0)) * 2.0**-6 * random.uniform(0.5, 1.0, leaf.shape)
+        for leaf in world.point
+    ]
+    near = world.at(moved)
+    prober = Prober(near, near.precision)
+    outcome = judge(prober, near.pullback()(1.0), direction(moved, seed), rtol)
+    return outcome or "the function has a kink there (and fits beside it)"
+
+
+def _gradient_failure(world: World, found: Deviation, gradient: Point, terms: Terms) -> Failure:
+    order, rtol = terms.order, terms.rtol
+    if found.leaf is None:
+        name, where = ", ".join(world.names), "along a random direction the derivative"
+    else:
+        name = world.names[found.leaf]
+        where = f"the gradient of {name}{list(found.index) if found.index else ''}"
+    zero = found.leaf is not None and not np.any(gradient[found.leaf])
+    kind = "zero gradient" if zero else "gradient"
+    message = (
+        f"{where} is {found.actual:.6g}, but differences of the values give {found.expected:.6g}"
+    )
+    if zero:
+        message = (
+            f"the gradient of {name} is zero everywhere, but the value depends on it: {message}"
+        )
+    return Failure(
+        order, kind, message,
+        (f"central difference with relative step {found.step:.2g}, in "
+         f"{'float64' if world.double else 'the dtype given'}",),
+        name, found.index, found.expected, found.actual,
+        f"{found.bound:.2g}: {rtol:g} per element, what solvers that stop at a tolerance need",
+        ZERO_HINT if zero else "look at the custom_vjp and custom_jvp rules on the way",
+    )  # fmt: skip
+
+
+ZERO_HINT = (
+    "round, floor, sign, comparisons, casts to integers and stop_gradient have no gradient; "
+    "numeric=False if that is wanted"
+)
+
+
+def _silent_zeros(
+    world: World, prober: Prober, gradient: Point, tangent: Point, order: str
+) -> Iterator[Failure]:
+    """Find leaves whose gradient is zero everywhere although the value changes in steps."""
+    zeros = [i for i, leaf in enumerate(gradient) if leaf.size and not np.any(leaf)]
+    for leaf in zeros[:ZERO_LEAVES]:
+        if is_silent_zero(world, prober, tangent, leaf):
+            name = world.names[leaf]
+            yield Failure(
+                order, "zero gradient",
+                f"the gradient of {name} is zero everywhere, but the value changes in steps",
+                ("the function is a staircase: flat at small steps, different a quarter or half of "
+                 "the value away, with a gradient of zero there too",),
+                name, hint=ZERO_HINT,
+            )  # fmt: skip
+
+
+def is_silent_zero(world: World, prober: Prober, tangent: Point, leaf: int) -> bool:
+    """Tell whether the value changes with a leaf while the gradient is zero wherever one looks."""
+    only = [v if i == leaf else np.zeros_like(v) for i, v in enumerate(tangent)]
+    changed = []
+    noise = max(1e-6 * abs(prober.center), 1e3 * world.precision() * prober.scale())
+    for step in (0.25, -0.25, 0.5, -0.5):
+        value = prober.move(only, step)
+        if np.isfinite(value) and abs(value - prober.center) > noise:
+            changed.append(step)
+    for step in changed[:2]:
+        moved = [x + step * v for x, v in zip(world.point, only, strict=True)]
+        if np.any(world.at(moved).pullback()(1.0)[leaf]):
+            return False
+    return bool(changed)
+
+
+def _forward(
+    prober: Prober, tangent: Point, gradient: Point | None, terms: Terms, check: GradientCheck
+) -> None:
+    world, order = prober.world, terms.order
+    try:
+        push = world.pushforward()
+        along = push(tangent)
+    except Exception as error:
+        if terms.strict_fwd:
+            check.failures.append(
+                Failure(order, "exception", f"forward mode raises {type(error).__name__}: {error}",
+                        exception=error)
+            )  # fmt: skip
+        return
+    if not np.isfinite(along):
+        return
+    expected = _expected_slope(prober, gradient, tangent)
+    if expected is None:
+        return
+    size = max(abs(expected), abs(along), spread(gradient, tangent) if gradient else 0.0)
+    bound = (1e-6 if gradient else terms.rtol) * size
+    if abs(along - expected) <= bound:
+        return
+    if gradient and abs(along - expected) <= 256 * world.precision() * max(size, prober.scale()):
+        return
+    scaled = push([LINEARITY_FACTOR * leaf for leaf in tangent])
+    check.failures.append(
+        _forward_failure(world, (along, scaled), expected, bound, order, gradient is not None)
+    )
+
+
+def _expected_slope(prober: Prober, gradient: Point | None, tangent: Point) -> float | None:
+    if gradient is not None and all(np.isfinite(leaf).all() for leaf in gradient):
+        return dot(gradient, tangent)
+    slope = prober.slope(tangent)
+    if slope is None or slope.error > NUMERIC_RTOL * abs(slope.value) or prober.has_kink(tangent):
+        return None
+    return slope.value
+
+
+def _forward_failure(
+    world: World,
+    found: tuple[float, float],
+    expected: float,
+    bound: float,
+    order: str,
+    gradient: bool,
+) -> Failure:
+    along, scaled = found
+    source = "reverse mode" if gradient else "differences of the values"
+    if abs(scaled - LINEARITY_FACTOR * along) > 1e-3 * max(abs(scaled), abs(along)):
+        return Failure(
+            order, "nonlinear jvp",
+            "a JVP rule is not linear in the tangent, so it cannot be transposed: with the tangent "
+            f"times {LINEARITY_FACTOR:g} it gives {scaled:.6g}, "
+            f"expected {LINEARITY_FACTOR * along:.6g}",
+            (f"along a random direction it gives {along:.6g}, {source} {expected:.6g}",),
+            expected=LINEARITY_FACTOR * along, actual=scaled,
+            hint="use the tangent only in products and sums in a custom_jvp rule",
+        )  # fmt: skip
+    return Failure(
+        order, "gradient",
+        f"forward mode gives {along:.6g} along a random direction, {source} {expected:.6g}",
+        ("grad and jvp disagree: <v, grad f> should equal jvp(f, v)",) if gradient else (),
+        ", ".join(world.names), None, expected, along, f"{bound:.2g}",
+        hint="look at the custom_jvp rules on the way",
+    )  # fmt: skip
+
+
+def nan_gradients(prober: Prober, gradient: Point, order: str) -> Failure | None:
+    """Report a gradient that is not finite where the function is finite and has finite slopes."""
+    world = prober.world
+    if not np.isfinite(prober.center):
+        return None
+    for leaf, values in enumerate(gradient):
+        bad = np.argwhere(~np.isfinite(values))
+        if not len(bad):
+            continue
+        index = tuple(int(i) for i in bad[0])
+        slope = _finite_slope(prober, leaf, index)
+        if slope is None:
+            continue
+        name = f"{world.names[leaf]}{list(index) if index else ''}"
+        return Failure(
+            order, "nan gradient",
+            f"the gradient of {name} is {values[index]:.3g} where the value is finite and "
+            f"differences give {slope:.6g}"
+            + (": the where trap" if np.isnan(values[index]) else ""),
+            (f"{len(bad)} of {values.size} elements are not finite",
+             "a branch that jnp.where or clip discards is differentiated too, and 0 * inf is nan"),
+            world.names[leaf], index, slope, values[index],
+            hint="make the argument safe before the function that has no derivative there: "
+                 "jnp.where(ok, jnp.sqrt(jnp.where(ok, s, 1.0)), 0.0)",
+        )  # fmt: skip
+    return None
+
+
+def _finite_slope(prober: Prober, leaf: int, index: tuple[int, ...]) -> float | None:
+    """Return the central difference in one element, None where slopes do not exist or grow without
+    bound."""
+    unit: Any = [np.zeros_like(x) for x in prober.world.point]
+    unit[leaf][index] = 1.0
+    big, small = prober.one_sided(unit, STEPS[1]), prober.one_sided(unit, STEPS[3])
+    if not np.isfinite([*big, *small]).all():
+        return None
+    if max(map(abs, small)) > 2 * max(*map(abs, big), 1.0):
+        return None
+    return sum(small) / 2

@@ -1,0 +1,59 @@
+"""What usually mends an exception of JAX's."""
+
+from __future__ import annotations
+
+import traceback
+
+__all__ = ["hint_for"]
+
+TUPLES = "pass static arguments as tuples, not lists or arrays"
+
+HINTS = {
+    "Non-hashable static arguments": TUPLES,
+    "unhashable type": TUPLES,
+    "NonConcreteBooleanIndexError": (
+        "use jnp.where with a value that does not count instead of a mask"
+    ),
+    "TracerBoolConversionError": "use jax.lax.cond or jnp.where; or make the argument static",
+    "ConcretizationTypeError": (
+        "the shape or the branch depends on a value; make that argument static"
+    ),
+    "TracerIntegerConversionError": "make the argument static (static_argnums)",
+    "TracerArrayConversionError": "use jax.numpy instead of numpy",
+    "UnexpectedTracerError": "something kept a traced value from an earlier call",
+    "Reverse-mode differentiation does not work for lax.while_loop": (
+        "use lax.scan, lax.fori_loop with constant bounds or a custom_vjp; "
+        "modes=('fwd',) checks forward mode only"
+    ),
+    "requires real- or complex-valued inputs": (
+        "the example is an integer array: give floating-point values (1. instead of 1)"
+    ),
+    "can't apply forward-mode": (
+        "custom_vjp functions have no forward mode; use custom_jvp, or modes=('rev',)"
+    ),
+    "unbound axis name": (
+        "the function mixes the examples of a batch and has no meaning for a single one"
+    ),
+    "Transpose rule": (
+        "the JVP rule is not linear in the tangent, so reverse mode cannot transpose it"
+    ),
+}
+"""From a part of JAX's message, or the name of its exception, to what mends it."""
+
+CUSTOM_VMAP = (
+    "a custom_vmap function must not close over a batched value: pass everything it uses as "
+    "arguments, and return one flag per output from the rule"
+)
+
+
+def _raised_in(error: BaseException, module: str) -> bool:
+    """Tell whether a module is among the frames: asserts of JAX's have no message."""
+    return any(module in frame.filename for frame in traceback.extract_tb(error.__traceback__))
+
+
+def hint_for(error: BaseException) -> str:
+    """Return a hint for an exception, or nothing."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, AssertionError) and _raised_in(error, "custom_batching"):
+        return CUSTOM_VMAP
+    return next((hint for key, hint in HINTS.items() if key.lower() in text.lower()), "")

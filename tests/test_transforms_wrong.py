@@ -1,0 +1,465 @@
+"""Wrong functions: each fails in its smallest order, with the right diagnosis."""
+
+from __future__ import annotations
+
+import random
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pytest_jaxleaks import TransformCheckError, check_transforms
+
+SHORT = ["jit", "vmap", "grad"]
+
+
+def failure_of(fn, *args, **options):
+    """Return the error that a check of ``fn`` raises."""
+    with pytest.raises(TransformCheckError) as caught:
+        check_transforms(fn, *args, **options)
+    return caught.value
+
+
+def kinds(error):
+    """Return ``(order, kind)`` of every failure."""
+    return [(failure.order, failure.kind) for failure in error.failures]
+
+
+# rules
+
+
+@jax.custom_vjp
+def fourth_power(x):
+    """A backward rule that forgets a factor."""
+    return x**4
+
+
+fourth_power.defvjp(lambda x: (x**4, x), lambda x, ct: (ct * x**3,))
+
+
+@jax.custom_jvp
+def wave(x):
+    """A JVP rule with the wrong sign."""
+    return jnp.cos(x)
+
+
+wave.defjvp(lambda primals, tangents: (jnp.cos(*primals), jnp.sin(*primals) * tangents[0]))
+
+
+@jax.custom_jvp
+def bent(x):
+    """A JVP rule that is not linear."""
+    return jnp.exp(x)
+
+
+bent.defjvp(lambda primals, tangents: (jnp.exp(*primals), tangents[0] * jnp.abs(tangents[0])))
+
+
+@jax.custom_vjp
+def one_bad_element(x):
+    """A backward rule that is half of what it should be in one element."""
+    return jnp.sin(x)
+
+
+one_bad_element.defvjp(
+    lambda x: (jnp.sin(x), x), lambda x, ct: ((ct * jnp.cos(x)).at[617].multiply(0.5),)
+)
+
+
+@jax.custom_vjp
+def clipped_cotangent(x):
+    """A backward rule that clips the cotangent, so that it is no pullback."""
+    return 2.0 * x
+
+
+clipped_cotangent.defvjp(lambda x: (2.0 * x, None), lambda _, ct: (2.0 * jnp.clip(ct, -1, 1),))
+
+
+@pytest.mark.parametrize("fn", [fourth_power, wave])
+def test_a_wrong_rule_is_told_from_differences(fn):
+    """The gradient of a custom rule is compared with differences, and both numbers are shown."""
+    error = failure_of(fn, jnp.float32(1.3), orders=SHORT)
+    assert (error.order, error.kind) == ("grad", "gradient")
+    assert error.failures[0].path == "x"
+    step = 1e-4
+    slope = (float(fn(np.float32(1.3 + step))) - float(fn(np.float32(1.3 - step)))) / (2 * step)
+    assert error.failures[0].expected == pytest.approx(slope, rel=1e-2)
+
+
+def test_one_wrong_element_among_a_thousand_is_found_and_named():
+    """Tolerances are per element: half of one gradient in a thousand is named by its index."""
+    x = jnp.linspace(0.1, 1.0, 1000)
+    error = failure_of(one_bad_element, x, orders="grad")
+    assert error.kind == "gradient"
+    assert error.failures[0].index == (617,)
+    assert "x[617]" in str(error)
+
+
+def test_longer_orders_with_the_same_wrong_gradient_are_listed_with_it():
+    """The smallest order carries the diagnosis; those that agree with it are named."""
+    error = failure_of(fourth_power, jnp.float32(1.3))
+    assert len(error.failures) == 1
+    assert "10 longer orders agree with it and are as wrong" in str(error)
+
+
+def test_a_rule_that_is_not_linear_in_the_tangent_is_named():
+    """Reverse mode cannot transpose the rule; forward mode says why."""
+    error = failure_of(bent, jnp.float32(0.3), orders="grad")
+    assert ("grad", "nonlinear jvp") in kinds(error)
+    assert "not linear in the tangent" in str(error)
+
+
+def test_a_rule_that_is_not_linear_in_the_cotangent_is_named():
+    """vmap(grad) and grad(vmap) would disagree; the pullback of a scaled cotangent shows it."""
+    error = failure_of(clipped_cotangent, jnp.float32(0.3), orders="grad")
+    assert (error.order, error.kind) == ("grad", "nonlinear vjp")
+
+
+def test_a_custom_vjp_that_mistakes_its_batched_residuals():
+    """A vmap rule that pairs rows with the wrong residual fails where vmap comes in."""
+
+    @jax.custom_batching.custom_vmap
+    def product(x, y):
+        return x * y
+
+    @product.def_vmap
+    def rule(size, batched, x, y):
+        return x * jnp.flip(y, 0), True
+
+    error = failure_of(product, jnp.arange(1.0, 4.0), jnp.arange(4.0, 7.0), in_axes=0, orders=SHORT)
+    assert (error.order, error.kind) == ("vmap", "value")
+
+
+# gradients that lie
+
+
+def test_the_where_trap_has_its_own_name():
+    """A NaN gradient where the function is smooth is told apart from a wrong number."""
+
+    def log_or_zero(x):
+        return jnp.where(x > 0, x * jnp.log(x), 0.0).sum()
+
+    error = failure_of(log_or_zero, jnp.array([0.5, -1.0]), orders="grad")
+    assert (error.order, error.kind) == ("grad", "nan gradient")
+    assert error.failures[0].index == (1,)
+    assert "where trap" in str(error)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda w: (jax.lax.stop_gradient(w) ** 2).sum(),
+        lambda w: (jnp.floor(w * 8.0) ** 2).sum(),
+        lambda w: (w.astype(int).astype(float) ** 2).sum(),
+    ],
+    ids=["stop_gradient", "floor", "integer cast"],
+)
+def test_a_gradient_that_is_silently_zero_is_named(fn):
+    """Zero at small steps too (a staircase), or not: the value depends on the argument."""
+    error = failure_of(fn, jnp.array([1.6, 2.7]), orders="grad")
+    assert (error.order, error.kind) == ("grad", "zero gradient")
+    assert "numeric=False" in str(error)
+
+
+def test_a_wanted_zero_gradient_is_accepted_with_numeric_false():
+    """Straight-through estimators and wanted stop_gradients are not compared with the values."""
+    check_transforms(
+        lambda w: w * jax.lax.stop_gradient(w), jnp.float32(2.0), numeric=False, orders=SHORT
+    )
+
+
+def test_while_loops_have_no_reverse_mode():
+    """JAX's own error is shown, with a way to check forward mode only."""
+
+    def doubled(x):
+        return jax.lax.while_loop(lambda v: v < 10.0, lambda v: v * 2.0, x)
+
+    error = failure_of(doubled, jnp.float32(1.5), orders=SHORT)
+    assert (error.order, error.kind) == ("grad", "exception")
+    assert "Reverse-mode differentiation" in str(error)
+    assert "modes=('fwd',)" in str(error)
+
+
+def test_an_integer_example_has_no_gradient():
+    """Asked for a gradient with respect to integers, the error says what to give instead."""
+    error = failure_of(lambda x: (x * x).sum() / 2, jnp.array([1, 2]), argnums=0, orders=SHORT)
+    assert (error.order, error.kind) == ("grad", "exception")
+    assert "1. instead of 1" in str(error)
+
+
+# jit and vmap
+
+
+def test_a_value_dependent_shape_fails_under_jit():
+    """A boolean mask works eagerly only."""
+    error = failure_of(lambda x: x[x > 0].sum(), jnp.array([-1.0, 1.0]), orders=SHORT)
+    assert (error.order, error.kind) == ("jit", "exception")
+    assert "jnp.where" in error.failures[0].hint
+
+
+def test_python_control_flow_on_a_value_fails_under_jit():
+    """The report shows the user's line."""
+
+    def branch(x):
+        if x > 0:
+            return x
+        return -x
+
+    error = failure_of(branch, jnp.float32(1.0), orders="jit")
+    assert "if x > 0" in str(error)
+    assert "orders.py" not in str(error)
+
+
+def test_numpy_instead_of_jax_numpy_fails_under_jit():
+    """NumPy on a tracer raises, and the hint says what to use."""
+    error = failure_of(lambda x: np.sin(np.asarray(x)), jnp.float32(1.0), orders="jit")
+    assert error.kind == "exception"
+    assert "jax.numpy" in str(error)
+
+
+def test_a_dtype_that_only_tracing_gives_is_reported():
+    """A branch on NumPy arrays keeps float64 outside of jit."""
+
+    def scale(x):
+        return x * np.float64(0.5) if isinstance(x, np.ndarray) else x * 0.5
+
+    error = failure_of(scale, np.ones(3, np.float32), orders="jit")
+    assert error.kind == "dtype"
+    assert "float32, expected float64" in str(error)
+
+
+def test_a_callback_that_reduces_over_the_batch_mixes_rows():
+    """The second look with equal rows tells that rows influence one another."""
+
+    def centred(x):
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.pure_callback(
+            lambda v: np.asarray(v) - np.asarray(v).mean(dtype=np.float32),
+            shape,
+            x,
+            vmap_method="expand_dims",
+        )
+
+    x = jnp.array([[1.0, 2.0], [5.0, 7.0], [0.0, 9.0]])
+    error = failure_of(centred, x, in_axes=0, orders=["jit", "vmap"])
+    assert (error.order, error.kind) == ("vmap", "value")
+    assert "rows influence one another" in str(error)
+
+
+def test_batch_statistics_that_mix_examples_fail_under_vmap():
+    """A vmap rule that subtracts the batch's mean is not the function row by row."""
+
+    @jax.custom_batching.custom_vmap
+    def normalise(x):
+        return x
+
+    @normalise.def_vmap
+    def rule(size, batched, x):
+        return x - x.mean(0), True
+
+    error = failure_of(normalise, jnp.arange(6.0).reshape(3, 2), in_axes=0, orders=["vmap"])
+    assert (error.order, error.kind) == ("vmap", "value")
+    assert "rows influence one another" in str(error)
+
+
+def test_a_named_axis_has_no_meaning_for_one_example():
+    """psum over a batch axis fails in the plain call, and the hint says why."""
+    error = failure_of(lambda x: x - jax.lax.pmean(x, "batch"), jnp.ones(3), in_axes=0)
+    assert (error.order, error.kind) == ("plain call", "exception")
+    assert "mixes the examples" in str(error)
+
+
+def test_wrong_in_axes_that_still_fit_show_the_types_of_one_row():
+    """The plain call on a row fails; the report lists the arguments and doubts in_axes."""
+    error = failure_of(lambda w, x: x @ w, jnp.ones((3, 2)), jnp.ones((3, 3)), in_axes=0)
+    assert error.order == "plain call"
+    assert "is that right?" in str(error)
+
+
+def test_unhashable_static_arguments_are_named_by_jax():
+    """The hint says to pass a tuple."""
+    error = failure_of(
+        lambda x, sizes: x.reshape(sizes), jnp.ones(4), [2, 2], static_argnums=1, orders="jit"
+    )
+    assert (error.order, error.kind) == ("jit", "exception")
+    assert "tuples" in str(error)
+
+
+# state
+
+
+class Counter:
+    """Counts its calls: a side effect."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, x):
+        """Count, and double."""
+        self.calls += 1
+        return x * 2.0
+
+
+def test_an_attribute_that_a_call_changes_is_named():
+    """The purity check names the attribute and its values."""
+    error = failure_of(Counter(), jnp.float32(1.0), orders="jit")
+    assert (error.order, error.kind) == ("plain call", "impure")
+    assert error.failures[0].path == "Counter.calls"
+
+
+def test_a_closure_that_grows_is_named():
+    """Closure variables are watched, too."""
+    history = []
+
+    def remember(x):
+        history.append(1)
+        return x
+
+    error = failure_of(remember, jnp.float32(1.0), orders="jit")
+    assert error.failures[0].path == "closure variable 'history' of remember"
+
+
+def test_an_argument_that_is_written_to_is_named():
+    """A mutated dict is an impure call."""
+
+    def fill(state):
+        state["seen"] = 1.0
+        return state["x"] * 2.0
+
+    error = failure_of(fill, {"x": jnp.float32(1.0)}, orders="jit")
+    assert error.kind == "impure"
+    assert error.failures[0].path == "state['seen']"
+
+
+def test_a_tracer_that_is_kept_is_reported_as_a_leak():
+    """The census looks after each order; the order is in the report."""
+    kept = {}
+
+    def keep(x):
+        if isinstance(x, jax.core.Tracer):
+            kept["x"] = x
+        return x * 2.0
+
+    error = failure_of(keep, jnp.float32(1.0), orders=["jit", "grad"])
+    assert ("jit", "leak") in kinds(error)
+    assert ("grad", "leak") in kinds(error)
+    assert "kept" in next(str(f.exception) for f in error.failures if f.kind == "leak")
+
+
+@pytest.mark.parametrize("source", ["random", "numpy", "entropy"])
+def test_python_side_randomness_is_named(source):
+    """Two calls with equal inputs differ; a global generator is named."""
+    draw = {
+        "random": random.random,
+        "numpy": lambda: np.random.rand(),
+        "entropy": lambda: np.random.default_rng().normal(),
+    }[source]
+    error = failure_of(lambda x: x + draw(), jnp.float32(1.0), orders="jit")
+    assert ("plain call", "nondeterministic") in kinds(error)
+    names = {failure.path for failure in error.failures if failure.kind == "impure"}
+    expected = {
+        "random": {"Python's global random state"},
+        "numpy": {"NumPy's global random state"},
+        "entropy": set(),
+    }
+    assert names == expected[source]
+
+
+LEVEL = 2.0
+
+
+def set_level(value):
+    """Assign the global that :func:`scaled` reads."""
+    global LEVEL
+    LEVEL = value
+
+
+def scaled(x):
+    """Read a global that other code assigns."""
+    return x * LEVEL
+
+
+def test_a_global_that_other_code_assigns_goes_stale_under_jit():
+    """A compiled function keeps the old value; reader and writer are named."""
+    error = failure_of(scaled, jnp.float32(1.0), orders=["jit", "vmap"])
+    assert (error.order, error.kind) == ("jit", "stale global")
+    assert "set_level" in str(error)
+
+
+def test_a_jitted_function_that_kept_an_old_global_differs_from_itself():
+    """The plain call with its inner jit is compared with the call without."""
+    factor = {"value": 2.0}
+    frozen = jax.jit(lambda x: x * factor["value"])
+    frozen(jnp.float32(1.0))
+    factor["value"] = 3.0
+    error = failure_of(frozen, jnp.float32(1.0), orders="jit")
+    assert (error.order, error.kind) == ("plain call", "value")
+    assert "frozen" in str(error)
+
+
+def test_a_callback_guarded_by_cond_runs_for_every_row_under_vmap():
+    """vmap turns cond into select: the effect shows up in the purity check of vmap."""
+    alarms = []
+
+    def guarded(x):
+        def alarm(v):
+            jax.debug.callback(lambda u: alarms.append(float(u)), v)
+            return v
+
+        return jax.lax.cond(x < 0, alarm, lambda v: v, x)
+
+    error = failure_of(guarded, jnp.float32(1.0), orders=["jit", "vmap"])
+    assert (error.order, error.kind) == ("vmap", "impure")
+    assert "alarms" in error.failures[0].path
+
+
+# types
+
+
+def test_a_state_that_comes_back_strongly_typed_is_traced_again():
+    """A Python number in the first state is weak, the returned one is not: the leaf is named."""
+
+    def step(state):
+        return {"n": state["n"] * jnp.float32(2.0)}
+
+    error = failure_of(step, {"n": 1.0}, orders="jit")
+    assert (error.order, error.kind) == ("jit", "retrace")
+    assert "state['n']: weak float32[] became float32[]" in str(error)
+
+
+def test_static_data_that_never_compares_equal_is_traced_again():
+    """A node whose auxiliary data is a fresh object each time defeats jit's cache."""
+
+    @jax.tree_util.register_pytree_node_class
+    class Box:
+        def __init__(self, x):
+            self.x = x
+
+        def tree_flatten(self):
+            return (self.x,), (lambda: None)
+
+        @classmethod
+        def tree_unflatten(cls, _aux, children):
+            return cls(*children)
+
+    error = failure_of(lambda box: box.x * 2.0, Box(jnp.float32(1.0)), orders="jit")
+    assert ("jit", "retrace") in kinds(error)
+    assert "treedef of argument 'box'" in str(error)
+
+
+def test_an_equinox_model_that_caches_is_named():
+    """A model whose call writes to a dict it holds is impure under equinox's rules, too."""
+
+    class Model(eqx.Module):
+        weight: jax.Array
+        seen: dict = eqx.field(static=True)
+
+        def __call__(self, x):
+            self.seen["x"] = True
+            return self.weight * x
+
+    model = Model(jnp.float32(2.0), {})
+    error = failure_of(lambda m, x: m(x), model, jnp.float32(1.0), orders="vmap")
+    assert error.failures[0].path == "m.seen['x']"
