@@ -5,7 +5,6 @@ Nothing of JAX is imported before a test asks for the fixture.
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -79,11 +78,10 @@ class Transforms:
     def _round_trip(self, fn: Callable[..., Any], args: Any, options: dict[str, Any]) -> None:
         """Give what the function returns for one example to the pytree round trip."""
         __tracebackhide__ = True
-        from pytest_jaxleaks.transforms import pytree_check, single_result
+        from pytest_jaxleaks.pytrees import check_pytree
+        from pytest_jaxleaks.transforms import single_result
 
-        check = pytree_check()
-        if check is not None:
-            check(single_result(fn, *args, **options))
+        check_pytree(single_result(fn, *args, **options))
 
 
 @pytest.fixture
@@ -116,9 +114,9 @@ def _chosen(definition: Any) -> list[str]:
     """Return the items of a test: the orders that its marker asks for, and the round trip."""
     orders = _marked(definition).get("orders")
     if orders is None:
-        return [*ORDERS, *_round_trip()]
+        return [*ORDERS, ROUND_TRIP]
     choices = [orders] if isinstance(orders, str) or callable(orders) else list(orders)
-    known = [*ORDERS, *_round_trip()]
+    known = [*ORDERS, ROUND_TRIP]
     for choice in choices:
         if not callable(choice) and choice not in known:
             raise pytest.UsageError(
@@ -129,11 +127,6 @@ def _chosen(definition: Any) -> list[str]:
     if not chosen:
         raise pytest.UsageError(f"{definition.nodeid}: @pytest.mark.{MARKER}: orders choose none")
     return chosen
-
-
-def _round_trip() -> list[str]:
-    """Return the item of the round trip, once there is a room for it."""
-    return [ROUND_TRIP] if importlib.util.find_spec("pytest_jaxleaks.pytrees") else []
 
 
 class _Hooks:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.errors import TransformCheckError
@@ -127,14 +125,6 @@ def check_transforms(
     return report
 
 
-def pytree_check() -> Callable[..., Any] | None:
-    """Return the round trip's check; None while there is no such room."""
-    if importlib.util.find_spec("pytest_jaxleaks.pytrees") is None:
-        return None
-    found: Callable[..., Any] = importlib.import_module("pytest_jaxleaks.pytrees").check_pytree
-    return found
-
-
 def single_result(fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Return what a function gives for one example; arguments and options as for
     :func:`check_transforms`."""
@@ -144,8 +134,20 @@ def single_result(fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def _check_returned_pytree(value: Any) -> None:
-    """Give what the function returned to the pytree round trip."""
+    """Give what the function returned to the pytree round trip, if it has a node that can break."""
     __tracebackhide__ = True
-    check = pytree_check()
-    if check is not None:
-        check(value)
+    if has_custom_nodes(value):
+        from pytest_jaxleaks.pytrees import check_pytree
+
+        check_pytree(value)
+
+
+def has_custom_nodes(value: Any) -> bool:
+    """Tell whether a value has other pytree nodes than Python's own containers."""
+    import jax
+
+    if type(value) is dict:
+        return any(map(has_custom_nodes, value.values()))
+    if type(value) in (list, tuple):
+        return any(map(has_custom_nodes, value))
+    return value is not None and not jax.tree_util.all_leaves([value])
