@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import sys
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -320,12 +321,19 @@ class _Climb:
     # -- and down again ---------------------------------------------------------------------
 
     def holdings(self) -> list[Holding]:
-        """Return the shortest way from a root to each tracer that has one."""
-        above: dict[int, int | None] = dict.fromkeys(self._roots)
-        waiting = deque(self._roots)
+        """Return the shortest way from a root to each tracer that has one.
+
+        Among equally short ones the choice follows the program (order of roots, of attributes) and
+        not the heap, so that a leak has the same name in each run.
+        """
+        roots = sorted(self._roots, key=lambda node_id: _rank(self._roots[node_id]))
+        above: dict[int, int | None] = dict.fromkeys(roots)
+        waiting = deque(roots)
         while waiting:
             parent_id = waiting.popleft()
-            for child_id in self._below.get(parent_id, ()):
+            below = self._below.get(parent_id, {})
+            in_order = map(id, gc.get_referents(self._nodes[parent_id])) if below else ()
+            for child_id in itertools.chain(filter(below.__contains__, in_order), below):
                 if child_id not in above:
                     above[child_id] = parent_id
                     waiting.append(child_id)
@@ -350,6 +358,15 @@ class _Climb:
                     reached.add(child_id)
                     waiting.append(child_id)
         return reached
+
+
+_RANKS = ("fixture", "module", "class", "local")
+
+
+def _rank(root: Root) -> tuple[int, str, str]:
+    """Order roots: a fixture names a value better than the tests that use it."""
+    place = _RANKS.index(root.kind) if root.kind in _RANKS else len(_RANKS)
+    return place, root.module or "", root.text
 
 
 def _ask_collector(targets: list[Any], wanted: set[int]) -> Iterable[tuple[Any, list[int]]]:
