@@ -176,7 +176,7 @@ def _leak(holding: Holding, chain: Chain, code: CodeUnderTest) -> Leak:
         root=chain.labels[0],
         holder=chain.holder,
         chain=chain.labels,
-        hint=hint_for(chain),
+        hint=hint_for(chain, holding.path),
         names=chain.names,
     )
 
