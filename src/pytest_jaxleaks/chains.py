@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +11,7 @@ from pytest_jaxleaks.jax_internals import is_jax_module
 from pytest_jaxleaks.links import Link, class_name, links, module_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_jaxleaks.holders import Holding
     from pytest_jaxleaks.roots import Root
@@ -43,7 +44,8 @@ class Chain(NamedTuple):
 class ChainNamer:
     """Names the paths of one search; each object on them is enumerated once."""
 
-    def __init__(self, holdings: Sequence[Holding]) -> None:
+    def __init__(self, holdings: Sequence[Holding], owns: Callable[[str], bool]) -> None:
+        self._owns = owns
         self._wanted = {id(obj) for holding in holdings for obj in holding.path}
         self._tables: dict[int, dict[int, Link]] = {}
 
@@ -58,7 +60,7 @@ class ChainNamer:
             names.insert(0, holding.root.named_by)
         if not labels:
             labels = [class_name(type(holding.path[0]))]
-        holder, kind = _holder(found, holding.root)
+        holder, kind = self._holder(found, holding.root)
         return Chain(
             tuple(labels),
             tuple(names),
@@ -66,6 +68,28 @@ class ChainNamer:
             kind,
             tuple(class_name(type(obj)) for obj in holding.path[:-1]),
         )
+
+    def _holder(self, found: Sequence[Link], root: Root) -> tuple[str | None, str]:
+        """Return the name, and its kind, of what somebody has to edit.
+
+        That is the innermost thing in the project's own code that outlives a call. Failing that, an
+        attribute with a bound method, since it hides its object from JAX; or what the chain starts
+        at, for a third party's cache; or the innermost name there is.
+        """
+        named = [link for link in found if link.named_by and not _is_foreign(link.named_by)]
+        lasting = [link for link in named if link.kind != "local variable"]
+        for link in reversed(lasting):
+            if self._owns(str(link.named_by)):
+                return link.named_by, link.kind
+        for link, inner in itertools.pairwise(found):
+            if inner.kind == "method" and link in lasting:
+                return link.named_by, "method"
+        if root.kind in ("module", "class") and named:
+            return named[0].named_by, named[0].kind
+        if named and (lasting or not root.named_by):
+            last = (lasting or named)[-1]
+            return last.named_by, last.kind
+        return root.named_by, root.kind
 
     def _links(self, path: Sequence[Any], root: Root) -> list[Link]:
         found = []
@@ -78,13 +102,12 @@ class ChainNamer:
 
     def _next(self, path: Sequence[Any], position: int, root: Root) -> tuple[Link, int]:
         table = self._table(path[position], root if position == 0 else None)
-        for step in range(1, _MOST_HIDDEN_STEPS + 1):
-            if position + step < len(path):
-                link = table.get(id(path[position + step]))
-                if link is not None:
-                    return link, step
-        child = path[position + 1]
-        return Link(f"inside {class_name(type(path[position]))}", child), 1
+        unnamed = Link(f"inside {class_name(type(path[position]))}", path[position + 1])
+        for step, child in enumerate(path[position + 1 :][:_MOST_HIDDEN_STEPS], start=1):
+            link = table.get(id(child), unnamed)
+            if link.label != unnamed.label:
+                return link, step
+        return unnamed, 1
 
     def _table(self, obj: Any, root: Root | None) -> dict[int, Link]:
         table = self._tables.get(id(obj))
@@ -101,18 +124,6 @@ class ChainNamer:
 def _without_cells(found: list[Link]) -> list[Link]:
     """Drop a cell's anonymous link where the variable it belongs to was named already."""
     return [link for i, link in enumerate(found) if link.label != "closure variable" or i == 0]
-
-
-def _holder(found: Sequence[Link], root: Root) -> tuple[str | None, str]:
-    for link in reversed(found):
-        if link.named_by and not _is_foreign(link.named_by):
-            return link.named_by, link.kind
-    if root.named_by:
-        return root.named_by, root.kind
-    for link in found:
-        if link.named_by:
-            return link.named_by, link.kind
-    return None, root.kind
 
 
 def _is_foreign(dotted: str) -> bool:

@@ -33,6 +33,7 @@ __all__ = [
     "jax_is_imported",
     "record_of",
     "trace_of",
+    "traced_by",
     "tracer_types",
 ]
 
@@ -168,6 +169,12 @@ def record_of(tracer: Any) -> TracerRecord:
         created=frames[0][1] if frames else None,
         caller=_caller(frames),
     )
+
+
+def traced_by(tracer: Any) -> tuple[str, Place | None]:
+    """Return the transformation that made a tracer and the function that it traced."""
+    debug = _debug_info(tracer)
+    return _transform(type(tracer).__name__, debug), _traced(debug)
 
 
 def trace_of(tracer: Any) -> Any:

@@ -9,9 +9,10 @@ if TYPE_CHECKING:
 
     from pytest_jaxleaks.leaks import Leak, Location
 
-__all__ = ["describe_leak", "describe_leaks", "where"]
+__all__ = ["describe_holder", "describe_leaks", "where"]
 
-_MOST_LEAKS = 10
+_MOST_HOLDERS = 10
+_MOST_OTHERS = 4
 _MOST_LINKS = 12
 
 
@@ -21,38 +22,52 @@ def where(place: Location) -> str:
 
 
 def describe_leaks(leaks: Sequence[Leak], stretch: str) -> str:
-    """Return the text of a failure: one paragraph per leak.
+    """Return the text of a failure: one paragraph per holder.
 
     Args:
         leaks: the leaks, shortest chains first.
         stretch: what was watched, such as ``the test``.
     """
-    count = len(leaks)
-    holders = list(dict.fromkeys(leak.holder for leak in leaks))
-    named = ", ".join(holders[:3]) + (", ..." if len(holders) > 3 else "")
+    by_holder: dict[str, list[Leak]] = {}
+    for leak in leaks:
+        by_holder.setdefault(leak.holder, []).append(leak)
+    named = ", ".join(list(by_holder)[:3]) + (", ..." if len(by_holder) > 3 else "")
     lines = [
         f"tracer leak after {stretch}, kept by {named}",
         "A value that JAX made while it traced a function can still be reached. Used again, it "
         "raises UnexpectedTracerError.",
     ]
-    for leak in leaks[:_MOST_LEAKS]:
-        lines += ["", *describe_leak(leak)]
-    if count > _MOST_LEAKS:
-        lines += ["", f"... and {count - _MOST_LEAKS} more."]
+    for same in list(by_holder.values())[:_MOST_HOLDERS]:
+        lines += ["", *describe_holder(same)]
+    if len(by_holder) > _MOST_HOLDERS:
+        lines += ["", f"... and {len(by_holder) - _MOST_HOLDERS} more holders."]
     return "\n".join(lines)
 
 
-def describe_leak(leak: Leak) -> list[str]:
-    """Return the lines that report one leak."""
+def describe_holder(leaks: Sequence[Leak]) -> list[str]:
+    """Return the lines that report the leaks into one holder, the first of them in full."""
+    leak = leaks[0]
     lines = [f"{leak.value} of {_transformation(leak)}, kept by {leak.holder}"]
     lines.append(f"  reached by  {_chain(leak.chain)}")
-    if leak.count > 1:
-        lines.append(f"              and {leak.count - 1} more in the same way")
     lines += _place("made at", leak.created)
     lines += _place("called at", leak.caller)
+    lines += _others(leaks)
     lines.append(f"  mend        {leak.hint}")
-    accept = "a third party's code; " if leak.owner == "third-party" else ""
-    lines.append(f"  accept      {accept}jax_leaks_ignore = {leak.holder}")
+    whose = "a third party's code; " if leak.owner == "third-party" else ""
+    lines.append(f"  accept      {whose}to do so, add to jax_leaks_ignore: {leak.holder}")
+    return lines
+
+
+def _others(leaks: Sequence[Leak]) -> list[str]:
+    """Tell what else the same holder keeps."""
+    lines = []
+    if leaks[0].count > 1:
+        lines.append(f"  and         {leaks[0].count - 1} more made in the same trace or like it")
+    for leak in leaks[1 : _MOST_OTHERS + 1]:
+        times = f" ({leak.count} values)" if leak.count > 1 else ""
+        lines.append(f"  and         {leak.value} of {_transformation(leak)}{times}")
+    if len(leaks) > _MOST_OTHERS + 1:
+        lines.append(f"  and         values of {len(leaks) - _MOST_OTHERS - 1} more functions")
     return lines
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import linecache
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.chains import ChainNamer, without_positions
 from pytest_jaxleaks.hints import hint_for
-from pytest_jaxleaks.jax_internals import Place, record_of
+from pytest_jaxleaks.jax_internals import Place, record_of, traced_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,6 +124,13 @@ class CodeUnderTest:
             return module not in sys.stdlib_module_names and module not in sys.modules
         return "site-packages" not in path and Path(path).is_relative_to(self.folder)
 
+    def owns_name(self, dotted: str) -> bool:
+        """Tell whether a dotted name, such as ``tests.conftest.store``, is of the project."""
+        module = dotted
+        while module and module not in sys.modules:
+            module = module.rpartition(".")[0]
+        return bool(module) and self.owns(module)
+
     def locate(self, place: Place | None) -> Location | None:
         """Return a place with its file name relative to the root, if it lies below it."""
         if place is None:
@@ -145,25 +152,18 @@ def leaks_from(holdings: Sequence[Holding], code: CodeUnderTest) -> list[Leak]:
     Returns:
         One leak per way in which the program keeps traced values.
     """
-    namer = ChainNamer(holdings)
-    merged: dict[tuple[object, ...], Leak] = {}
+    namer = ChainNamer(holdings, code.owns_name)
+    groups: dict[tuple[object, ...], list[tuple[Chain, Holding]]] = {}
     for holding in holdings:
         chain = namer.chain(holding)
-        traced_by = _traced_by(holding.tracer)
-        key = (chain.holder, tuple(map(without_positions, chain.labels)), traced_by)
-        if key in merged:
-            merged[key] = replace(merged[key], count=merged[key].count + 1)
-        else:
-            merged[key] = _leak(holding, chain, code)
-    return sorted(merged.values(), key=lambda leak: (len(leak.chain), leak.chain))
+        key = (chain.holder, without_positions(chain.labels[0]), traced_by(holding.tracer))
+        groups.setdefault(key, []).append((chain, holding))
+    leaks = [_leak(group, code) for group in groups.values()]
+    return sorted(leaks, key=lambda leak: (len(leak.chain), leak.chain))
 
 
-def _traced_by(tracer: Any) -> tuple[str, str]:
-    record = record_of(tracer)
-    return record.transform, str(record.traced)
-
-
-def _leak(holding: Holding, chain: Chain, code: CodeUnderTest) -> Leak:
+def _leak(group: Sequence[tuple[Chain, Holding]], code: CodeUnderTest) -> Leak:
+    chain, holding = min(group, key=lambda each: len(each[0].labels))
     record = record_of(holding.tracer)
     return Leak(
         value=record.value,
@@ -178,6 +178,7 @@ def _leak(holding: Holding, chain: Chain, code: CodeUnderTest) -> Leak:
         chain=chain.labels,
         hint=hint_for(chain, holding.path),
         names=chain.names,
+        count=len(group),
     )
 
 

@@ -353,19 +353,23 @@ _BY_TYPE: dict[type, Callable[[Any], Iterator[Link]]] = {
 }
 
 
+# Types of which an instance's references all have names; what else the collector reports of them
+# (a class's dict, a module's) is only a means.
+_WHOLLY_NAMED = (type, types.ModuleType, threading.local)
+
+
 def _enumerators(cls: type) -> tuple[Callable[[Any], Iterator[Link]], ...]:
     """Return what enumerates an instance of ``cls``: its attributes, then its base container."""
-    found = [
-        enumerate_links
-        for base in type.__dict__["__mro__"].__get__(cls)
-        if (enumerate_links := _BY_TYPE.get(base)) is not None
-    ]
+    if cls in _BY_TYPE:
+        return (_BY_TYPE[cls],)
+    bases = type.__dict__["__mro__"].__get__(cls)
+    found = [_BY_TYPE[base] for base in bases if base in _BY_TYPE][:1]
+    if issubclass(cls, _WHOLLY_NAMED):
+        return tuple(found)
     numpy = sys.modules.get("numpy")
     if numpy is not None and issubclass(cls, numpy.ndarray):
         found.append(_of_ndarray)
-    if issubclass(cls, (type, types.ModuleType, threading.local)):
-        return tuple(found[:1])
-    return (_of_attributes, *found[:1])
+    return (_of_attributes, *found)
 
 
 def links(obj: Any) -> Iterator[Link]:
@@ -385,14 +389,14 @@ def links(obj: Any) -> Iterator[Link]:
         >>> [link.label for link in links({"a": [1]})]
         ["dict['a']"]
     """
-    if type(obj) in _BY_TYPE:
-        yield from _BY_TYPE[type(obj)](obj)
-        return
-    known = {id(type(obj)), id(_instance_dict(obj))}
-    for enumerate_links in _enumerators(type(obj)):
+    cls = type(obj)
+    known = {id(cls), id(_instance_dict(obj))}
+    for enumerate_links in _enumerators(cls):
         for link in enumerate_links(obj):
             known.add(id(link.child))
             yield link
+    if cls in _BY_TYPE or issubclass(cls, _WHOLLY_NAMED):
+        return
     inside = f"inside {class_name(type(obj))}"
     for child in gc.get_referents(obj):
         if id(child) not in known:
