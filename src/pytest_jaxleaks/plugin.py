@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_jaxleaks import baseline_options, checking, explaining, report
+from pytest_jaxleaks import (
+    baseline_options,
+    checking,
+    explaining,
+    junit_properties,
+    outputs,
+    report,
+)
 
 if TYPE_CHECKING:
     import pytest
 
 # Rooms on pytest's side, in the order in which they add options and configure themselves.
-_ROOMS = (checking, baseline_options, explaining, report)
+_ROOMS = (checking, baseline_options, explaining, junit_properties, outputs, report)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
