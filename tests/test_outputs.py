@@ -132,7 +132,7 @@ def _check_annotations(lines: list[str]) -> None:
         "::error file=test_größe.py,line=8,title=tracer leak%3A test_größe.Modèle.größe::"
     )
     assert "%0Amend: " in error
-    assert any(line.startswith("::warning file=test_größe.py,line=20,") for line in lines)
+    assert any(line.startswith("::warning file=test_größe.py,line=21,") for line in lines)
 
 
 def _check_junit(path: Path) -> None:

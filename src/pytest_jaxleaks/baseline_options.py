@@ -8,6 +8,7 @@ import pytest
 
 from pytest_jaxleaks import baseline
 from pytest_jaxleaks.errors import InvalidArgumentError
+from pytest_jaxleaks.triaging import is_triage_child
 from pytest_jaxleaks.whole_runs import is_whole
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def add_options(parser: pytest.Parser) -> None:
 
 def configure(config: pytest.Config) -> None:
     """Read the baseline; the controller also compares it with what was found."""
+    if is_triage_child():
+        return
     path = _path(config)
     writes = bool(config.getoption("jax_leaks_write_baseline", None))
     if path is None:

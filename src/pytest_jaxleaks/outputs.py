@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_jaxleaks.report import writable, write_atomically
+from pytest_jaxleaks.triaging import is_triage_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 def configure(config: pytest.Config) -> None:
     """Gather leaks where they come together, if anything is to be made of them."""
-    if hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput") or is_triage_child():
         return
     targets: dict[str, Path] = {}
     for name in ("sarif", "html"):

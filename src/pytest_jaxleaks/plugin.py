@@ -14,13 +14,22 @@ from pytest_jaxleaks import (
     junit_properties,
     outputs,
     report,
+    triaging,
 )
 
 if TYPE_CHECKING:
     import pytest
 
 # Rooms on pytest's side, in the order in which they add options and configure themselves.
-_ROOMS = (checking, baseline_options, explaining, junit_properties, outputs, report)
+_ROOMS = (
+    checking,
+    baseline_options,
+    explaining,
+    junit_properties,
+    outputs,
+    report,
+    triaging,
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

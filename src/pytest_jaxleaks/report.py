@@ -35,6 +35,8 @@ def add_options(parser: pytest.Parser) -> None:
 def configure(config: pytest.Config) -> None:
     """Collect reports where they come together: not in an xdist worker."""
     path = config.getoption("jax_leaks_report", None)
+    if "PYTEST_JAXLEAKS_TRIAGE_CHILD" in os.environ:  # see triage.py
+        path = None
     if not hasattr(config, "workerinput"):
         folder = config.invocation_params.dir
         target = None if path is None else writable("--jax-leaks-report", folder / path)
