@@ -228,8 +228,9 @@ class LeakCheck:
         from pytest_jaxleaks.scenes import code_under_test, surroundings_of
 
         frames = keeper.frames if keeper is not None else ()
-        around = surroundings_of(item, self._fixtures.values(), frames)
-        sighting = watch.look(around, code_under_test(item))
+        sighting = watch.look(
+            lambda: surroundings_of(item, self._fixtures.values(), frames), code_under_test(item)
+        )
         findings = Findings()
         for leak in sighting.leaks:
             accepted = self._accepts(item, leak)
