@@ -278,3 +278,54 @@ def test_the_section_of_a_concretization_error(pytester: pytest.Pytester) -> Non
     assert "depends on  argument β" in section
     assert "jax.lax.while_loop(condition, body, start)" in section
     assert re.search(r"traced      größe \(.+\.py:2\), for jit", section)
+
+
+_CHECKED = """
+import jax, jax.numpy as jnp, pytest
+SEEN = []
+def test_true():
+    def step(x):
+        SEEN.append(x)
+        return x
+    with jax.checking_leaks():
+        jax.jit(step)(jnp.ones(3))
+
+def test_harmless():
+    import equinox as eqx
+    with jax.checking_leaks():
+        jax.vmap(lambda x: eqx.filter_jit(lambda y: y * x)(x))(jnp.ones(3))
+
+def test_harmless_too():
+    def outer(x):
+        @jax.custom_vjp
+        def g(y):
+            return y * x
+        g.defvjp(lambda y: (g(y), None), lambda _, ct: (ct,))
+        return jax.jit(g)(x)
+    with jax.checking_leaks():
+        jax.vmap(outer)(jnp.ones(3))
+"""
+
+
+def test_jax_s_checker_is_told_right_or_wrong(pytester: pytest.Pytester) -> None:
+    """A report of ``jax.checking_leaks()`` is said to be a leak of the user's, or JAX's cache."""
+    pytester.makepyfile(_CHECKED)
+    text = str(pytester.runpytest_inprocess("-pno:cacheprovider", "-k", "true").stdout)
+    section = text.partition("JAX error explained")[2]
+    assert "JAX's leak checker is right" in section
+    assert "kept by test_jax_s_checker_is_told_right_or_wrong.SEEN" in section
+    text = str(pytester.runpytest_inprocess("-pno:cacheprovider", "-k", "harmless").stdout)
+    assert text.count("held by JAX's own trace cache, not by your code: harmless") == 2
+    assert "JAX's leak checker is right" not in text
+
+
+def test_values_in_jax_s_caches_are_told_with_v(pytester: pytest.Pytester) -> None:
+    """A clean test that leaves values in JAX's caches passes; with -v the run says why."""
+    pytester.makepyfile(_CHECKED.replace("with jax.checking_leaks():", "if True:"))
+    options = ("--jax-leaks", "-pno:cacheprovider", "-k", "harmless")
+    result = pytester.runpytest_inprocess(*options, "-v")
+    result.assert_outcomes(passed=2)
+    text = str(result.stdout)
+    assert "held by JAX's own trace cache, not by your code: harmless" in text
+    assert "in 2 tests" in text
+    assert "own trace cache" not in str(pytester.runpytest_inprocess(*options).stdout)

@@ -63,9 +63,10 @@ class Findings:
     accepted: list[Leak] = field(default_factory=list)
     known: list[Leak] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    held_by_jax: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.failing or self.accepted or self.notes)
+        return bool(self.failing or self.accepted or self.notes or self.held_by_jax)
 
 
 _MARK = pytest.StashKey["marks.NoTracerLeak | marks.AllowTracerLeak | None"]()
@@ -231,7 +232,7 @@ class LeakCheck:
         sighting = watch.look(
             lambda: surroundings_of(item, self._fixtures.values(), frames), code_under_test(item)
         )
-        findings = Findings()
+        findings = Findings(held_by_jax=sighting.held_by_jax)
         for leak in sighting.leaks:
             accepted = self._accepts(item, leak)
             if not accepted and leak in item.config.stash.get(KNOWN, ()):
@@ -279,6 +280,7 @@ class LeakCheck:
             report.__dict__["jax_leaks"] = [leak.as_dict() for leak in findings.failing]
             report.__dict__["jax_leaks_accepted"] = [leak.as_dict() for leak in findings.accepted]
             report.__dict__["jax_leaks_known"] = [leak.as_dict() for leak in findings.known]
+            report.__dict__["jax_leaks_held_by_jax"] = findings.held_by_jax
         return report
 
     def pytest_unconfigure(self) -> None:

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from pytest_jaxleaks.leaks import CodeUnderTest, Leak
     from pytest_jaxleaks.roots import Surroundings
 
-__all__ = ["Origin", "describe_escaped", "escaped_tracers", "explain_escaped", "origin_in"]
+__all__ = [
+    "Origin",
+    "by_holder",
+    "describe_escaped",
+    "escaped_tracers",
+    "explain_escaped",
+    "origin_in",
+]
 
 # An error names one tracer; all that its trace still keeps alive match its description.
 _MOST_TRACERS = 64
@@ -114,12 +121,18 @@ def describe_escaped(origin: Origin, leaks: Sequence[Leak]) -> list[str]:
             lines.append(f"  made at     {origin.created}")
         lines.append("  held by     nothing that outlives the failing call: look there for it")
         return lines
-    by_holder: dict[str, list[Leak]] = {}
+    return lines + by_holder(leaks)
+
+
+def by_holder(leaks: Sequence[Leak]) -> list[str]:
+    """Return the lines about the first few holders."""
+    groups: dict[str, list[Leak]] = {}
     for leak in leaks:
-        by_holder.setdefault(leak.holder, []).append(leak)
-    for same in list(by_holder.values())[:_MOST_HOLDERS]:
+        groups.setdefault(leak.holder, []).append(leak)
+    lines = []
+    for same in list(groups.values())[:_MOST_HOLDERS]:
         # The accept line is about the leak check, which may not even run.
         lines += [line for line in describe_holder(same) if not line.startswith("  accept ")]
-    if len(by_holder) > _MOST_HOLDERS:
-        lines.append(f"  ... and {len(by_holder) - _MOST_HOLDERS} more holders")
+    if len(groups) > _MOST_HOLDERS:
+        lines.append(f"  ... and {len(groups) - _MOST_HOLDERS} more holders")
     return lines

@@ -98,6 +98,8 @@ class _Explainer:
 
     def _explain(self, error: BaseException, node: pytest.Item | pytest.Collector) -> list[str]:
         frames = _user_frames(error)
+        if _is_of_checker(error):
+            return self._explain_checker(error, node, frames)
         if type(error).__name__ != "UnexpectedTracerError":
             from pytest_jaxleaks.concretization import Concretization, explain
 
@@ -110,6 +112,19 @@ class _Explainer:
             lines = describe_escaped(origin_in(_message(error)), ())[:-1]
             return [*lines, f"  held by     (looked up for the first {_MOST_SEARCHES} errors only)"]
         return explain_escaped(_message(error), *self._scene(node, frames))
+
+    def _explain_checker(
+        self, error: BaseException, node: pytest.Item | pytest.Collector, frames: Any
+    ) -> list[str]:
+        from pytest_jaxleaks.checker_verdict import explain_checker
+
+        self._searches += 1
+        if self._searches > _MOST_SEARCHES:
+            return [f"Who holds the value was looked up for the first {_MOST_SEARCHES} errors only"]
+        # Where the checker itself broke down it names no value, and functions that were being
+        # traced hold theirs rightly: only the outermost function counts, the test.
+        kept = frames if _message(error).startswith("Leaked ") else frames[:1]
+        return explain_checker(_message(error), *self._scene(node, kept))
 
     def _scene(
         self, node: pytest.Item | pytest.Collector, frames: tuple[FrameType, ...]
@@ -138,13 +153,28 @@ def _jax_error(error: BaseException | None) -> BaseException | None:
         if not waiting:
             break
         each = waiting.pop(0)
-        if each is not None and isinstance(each, kinds):
-            found: BaseException = each
-            return found
+        if each is not None and (isinstance(each, kinds) or _is_of_checker(each)):
+            return each
         if each is not None:
             context = None if each.__suppress_context__ else each.__context__
             waiting += [each.__cause__, context, *getattr(each, "exceptions", ())]
     return None
+
+
+def _is_of_checker(error: BaseException) -> bool:
+    """Tell whether JAX's leak checker raised: its report, or its own failure to describe a leak.
+
+    The latter is an IndexError that leaves ``contextlib``'s frame of a context manager of JAX's
+    (seen with jax 0.10.2).
+    """
+    if type(error) is Exception:
+        return _message(error).startswith("Leaked ")
+    if type(error) is not IndexError or error.__traceback__ is None:
+        return False
+    frames = list(traceback.walk_tb(error.__traceback__))
+    notes = "".join(map(str, getattr(error, "__notes__", ())))
+    last = frames[-1][0].f_code
+    return last.co_name == "__exit__" and "contextlib" in last.co_filename and "JAX" in notes
 
 
 def _family(error: BaseException) -> str:
