@@ -98,10 +98,15 @@ def _in_attribute_of(way: _Way) -> tuple[type, str] | None:
     return (found[-1], attribute) if found and way.chain.kind == "attribute" else None
 
 
+def _is_in_container(way: _Way) -> bool:
+    """Tell whether the holder keeps a list or the like that was added to while tracing."""
+    return not way.chain.labels[-1].endswith(f".{way.chain.holder.rpartition('.')[2]}")
+
+
 def _is_static_field(way: _Way) -> bool:
     """Tell whether the holder is a dataclass field with ``metadata={"static": True}``."""
     found = _in_attribute_of(way)
-    if found is None or not dataclasses.is_dataclass(found[0]):
+    if found is None or not dataclasses.is_dataclass(found[0]) or _is_in_container(way):
         return False
     return any(
         field.name == found[1] and bool(field.metadata.get("static"))
@@ -121,7 +126,9 @@ def _is_cached_property(way: _Way) -> bool:
 def _is_pytree_node(way: _Way) -> bool:
     """Tell whether the holder is an attribute of a class with its own flattening."""
     found = _in_attribute_of(way)
-    return found is not None and callable(getattr(found[0], "tree_flatten", None))
+    if found is None or _is_in_container(way):
+        return False
+    return callable(getattr(found[0], "tree_flatten", None))
 
 
 # The first rule that applies gives the advice: libraries before kinds, special before general.
