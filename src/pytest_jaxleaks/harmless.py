@@ -19,7 +19,7 @@ def add_options(_parser: pytest.Parser) -> None:
 
 def configure(config: pytest.Config) -> None:
     """Register the hooks where reports come together."""
-    if config.option.verbose > 0 and not hasattr(config, "workerinput"):
+    if config.getoption("verbose", 0) > 0 and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_HarmlessLog(), "jaxleaks-harmless")
 
 
