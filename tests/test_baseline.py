@@ -131,7 +131,7 @@ def test_under_xdist_the_file_is_the_same(pytester: pytest.Pytester) -> None:
     """Workers accept what the file lists, and the controller writes it."""
     pytest.importorskip("xdist")
     pytester.makepyfile(_SUITE)
-    pytester.runpytest_subprocess(*_BASELINE, "--jax-leaks-write-baseline")
+    pytester.runpytest_inprocess(*_BASELINE, "--jax-leaks-write-baseline")
     text = (pytester.path / "known.toml").read_text("utf-8")
     pytester.runpytest_subprocess(*_BASELINE, "--jax-leaks-write-baseline", "-n1")
     assert (pytester.path / "known.toml").read_text("utf-8") == text

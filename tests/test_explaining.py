@@ -97,6 +97,18 @@ def test_passing_and_unrelated_failures_get_no_section(pytester: pytest.Pytester
     assert "JAX error explained" not in _run(pytester, body)
 
 
+def test_a_users_exception_is_not_asked_for_its_text(pytester: pytest.Pytester) -> None:
+    """An argument whose ``__str__`` raises does no harm."""
+    body = (
+        "class Mute:\n  def __str__(self): raise RuntimeError('mute')\n  __repr__ = __str__\n"
+        "def test_mute(): raise Exception(Mute())\n"
+    )
+    text = _run(pytester, body)
+    assert "1 failed" in text
+    assert "could not explain" not in text
+    assert "INTERNALERROR" not in text
+
+
 def test_many_failures_are_bounded(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,45 +49,42 @@ _BY_RULE = {
 }
 
 
-def _run(pytester: pytest.Pytester, name: str) -> dict[str, list[dict[str, str]]]:
+def test_each_leaking_program_gets_its_advice_and_no_mended_one_leaks(
+    pytester: pytest.Pytester,
+) -> None:
+    """Each test of test_before.py leaks, and each of its leaks names the mend for its kind.
+
+    Every test of test_after.py passes in the same run: what the hints advise runs.
+    """
     pytester.copy_example("mends")
     # In a process of its own: numpyro and distrax cannot be imported twice into one.
     options = ("--jax-leaks", "--jax-leaks-report=out.json", "-pno:cacheprovider")
-    pytester.runpytest_subprocess(name, *options)
+    outcomes = pytester.runpytest_subprocess(*options).parseoutcomes()
     document = json.loads((pytester.path / "out.json").read_text("utf-8"))
-    return {
-        test["nodeid"].partition("::test_")[2]: test["leaks"]
-        for test in document["tests"]
-        if test["outcome"] == "failed"
+    assert {test["path"] for test in document["tests"]} == {"test_before.py"}
+    found = {test["nodeid"].partition("::test_")[2]: test["leaks"] for test in document["tests"]}
+    wanted = _wanted()
+    assert {name: {leak["hint"] for leak in leaks} for name, leaks in found.items()} == {
+        name: {hint} for name, hint in wanted.items()
     }
+    assert outcomes["failed"] == len(wanted)
+    assert outcomes["passed"] >= 30
+    assert "error" not in outcomes
 
 
-def test_every_leaking_program_gets_the_advice_for_its_kind(pytester: pytest.Pytester) -> None:
-    """Each test of test_before.py leaks, and each of its leaks names the mend for its kind."""
+def _wanted() -> dict[str, str]:
     rules = {rule.name: rule.text for rule in LIBRARY_HINTS}
     wanted = {name: HINTS[kind] for name, kind in _BY_KIND.items()}
     wanted |= {name: rules[rule] for name, rule in _BY_RULE.items()}
-    found = _run(pytester, "test_before.py")
     optional = {"distrax": "distrax", "numpyro": "numpyro", "flax": "flax", "optimizer": "optax"}
     for name, module in optional.items():
         if not _is_installed(module):
             wanted = {test: hint for test, hint in wanted.items() if not test.startswith(name)}
-    assert {name: {leak["hint"] for leak in leaks} for name, leaks in found.items()} == {
-        name: {hint} for name, hint in wanted.items()
-    }
+    return wanted
 
 
 def _is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
-
-
-def test_no_mended_program_leaks(pytester: pytest.Pytester) -> None:
-    """Every test of test_after.py passes under --jax-leaks: what the hints advise runs."""
-    pytester.copy_example("mends")
-    result = pytester.runpytest_subprocess("test_after.py", "--jax-leaks", "-pno:cacheprovider")
-    outcomes = result.parseoutcomes()
-    assert set(outcomes) <= {"passed", "skipped", "warning", "warnings"}
-    assert outcomes["passed"] >= 30
 
 
 def test_every_leaking_program_has_a_mended_twin(pytester: pytest.Pytester) -> None:

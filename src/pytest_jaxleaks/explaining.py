@@ -89,12 +89,12 @@ class _Explainer:
         return report
 
     def _add_section(self, report: Any, node: pytest.Item | pytest.Collector, call: Any) -> None:
-        error = _jax_error(call.excinfo.value if call.excinfo is not None else None)
-        if error is not None:
-            try:
+        try:
+            error = _jax_error(call.excinfo.value if call.excinfo is not None else None)
+            if error is not None:
                 report.sections.append((_SECTION, "\n".join(self._explain(error, node))))
-            except Exception:
-                _warn_of_own_fault(node)
+        except Exception:
+            _warn_of_own_fault(node)
 
     def _explain(self, error: BaseException, node: pytest.Item | pytest.Collector) -> list[str]:
         frames = _user_frames(error)
@@ -185,7 +185,8 @@ def _family(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    return str(error.args[0]) if error.args else ""
+    """Return the message, which is a text with JAX's errors; no user's ``__str__`` is run."""
+    return error.args[0] if error.args and isinstance(error.args[0], str) else ""
 
 
 def _user_frames(error: BaseException) -> tuple[FrameType, ...]:

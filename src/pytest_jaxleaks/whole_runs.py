@@ -28,6 +28,8 @@ def is_whole(session: pytest.Session, deselected: int) -> bool:
     chosen = (getattr(config.option, name, None) for name in ("keyword", "markexpr", "lf"))
     if any(chosen):  # under xdist the workers deselect, and the controller does not hear of it
         return False
+    if getattr(getattr(config, "args_source", None), "name", "") == "TESTPATHS":
+        return True
     given = [_absolute(config.invocation_params.dir, each) for each in config.args]
     if not all(path.is_dir() for path in given):
         return False
