@@ -136,4 +136,8 @@ def write_atomically(target: Path, text: str) -> None:
         "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
     ) as file:
         file.write(text)
+    # A temporary file is private; a report has the permissions of any new file.
+    mask = os.umask(0)
+    os.umask(mask)
+    Path(file.name).chmod(0o666 & ~mask)
     Path(file.name).replace(target)
