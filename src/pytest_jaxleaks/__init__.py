@@ -9,23 +9,36 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_jaxleaks.errors import InvalidArgumentError, JaxLeaksError, TracerLeakError
+    from pytest_jaxleaks.errors import (
+        InvalidArgumentError,
+        JaxLeaksError,
+        TracerLeakError,
+        VariantMismatchError,
+    )
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.variant_recording import JaxVariantWarning
+    from pytest_jaxleaks.variants import Variant
     from pytest_jaxleaks.watching import no_tracer_leaks
 
 __all__ = [
     "InvalidArgumentError",
     "JaxLeaksError",
+    "JaxVariantWarning",
     "Leak",
     "TracerLeakError",
+    "Variant",
+    "VariantMismatchError",
     "no_tracer_leaks",
 ]
 
 _HOMES = {
     "InvalidArgumentError": "errors",
     "JaxLeaksError": "errors",
+    "JaxVariantWarning": "variant_recording",
     "Leak": "leaks",
     "TracerLeakError": "errors",
+    "Variant": "variants",
+    "VariantMismatchError": "errors",
     "no_tracer_leaks": "watching",
 }
 

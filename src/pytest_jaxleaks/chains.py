@@ -133,5 +133,5 @@ def _is_foreign(dotted: str) -> bool:
 
 
 def without_positions(label: str) -> str:
-    """Return ``list[*]`` for ``list[3]``, so that elements of one list compare equal."""
-    return re.sub(r"\[[\d, ]+\]$", "[*]", label)
+    """Return ``list[*]`` for ``list[3]``, so that elements of one container compare equal."""
+    return re.sub(r"\[.*\]$", "[*]", label)

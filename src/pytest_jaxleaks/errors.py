@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from pytest_jaxleaks.leaks import Leak
 
-__all__ = ["InvalidArgumentError", "JaxLeaksError", "TracerLeakError"]
+__all__ = ["InvalidArgumentError", "JaxLeaksError", "TracerLeakError", "VariantMismatchError"]
 
 
 class JaxLeaksError(Exception):
@@ -35,3 +35,7 @@ class TracerLeakError(JaxLeaksError):
     def __init__(self, message: str, leaks: Sequence[Leak] = ()) -> None:
         super().__init__(message)
         self.leaks = tuple(leaks)
+
+
+class VariantMismatchError(JaxLeaksError, AssertionError):
+    """Two variants of a test recorded different values with ``jax_record``."""

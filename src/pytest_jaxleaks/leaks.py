@@ -156,7 +156,8 @@ def leaks_from(holdings: Sequence[Holding], code: CodeUnderTest) -> list[Leak]:
     groups: dict[tuple[object, ...], list[tuple[Chain, Holding]]] = {}
     for holding in holdings:
         chain = namer.chain(holding)
-        key = (chain.holder, without_positions(chain.labels[0]), traced_by(holding.tracer))
+        shape = tuple(map(without_positions, chain.labels))
+        key = (chain.holder, shape, traced_by(holding.tracer))
         groups.setdefault(key, []).append((chain, holding))
     leaks = [_leak(group, code) for group in groups.values()]
     return sorted(leaks, key=lambda leak: (len(leak.chain), leak.chain))

@@ -12,10 +12,12 @@ from pytest_jaxleaks import (
     checking,
     explaining,
     harmless,
+    hookspecs,
     junit_properties,
     outputs,
     report,
     triaging,
+    variant_plugin,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +33,13 @@ _ROOMS = (
     outputs,
     report,
     triaging,
+    variant_plugin,
 )
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hooks that projects may implement."""
+    pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,7 +13,11 @@ from pytest_jaxleaks.links import module_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Root", "RootFinder", "Surroundings"]
+__all__ = ["TEST_MACHINERY", "Root", "RootFinder", "Surroundings"]
+
+
+# Packages whose objects keep things for the sake of a test run, and not of the program.
+TEST_MACHINERY = frozenset({"_pytest", "execnet", "pluggy", "pytest", "pytest_jaxleaks", "xdist"})
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Surroundings:
     running: tuple[types.FrameType, ...] = ()
     jax_caches: Sequence[Any] = ()
     ignored: frozenset[int] = frozenset()
-    machinery: frozenset[str] = frozenset({"pytest_jaxleaks"})
+    machinery: frozenset[str] = TEST_MACHINERY
 
 
 class RootFinder:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.leaks import CodeUnderTest
 from pytest_jaxleaks.links import class_name, module_name
-from pytest_jaxleaks.roots import Root, Surroundings
+from pytest_jaxleaks.roots import TEST_MACHINERY, Root, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["code_under_test", "codes_of", "surroundings_of"]
 
-# Packages whose objects keep things for the sake of the run and not of the program.
-MACHINERY = frozenset({"_pytest", "pytest", "pluggy", "pytest_jaxleaks", "xdist", "execnet"})
 _DEEPEST_WRAPPER = 5
 
 
@@ -75,7 +73,7 @@ def surroundings_of(
     names = getattr(getattr(item, "dtest", None), "globs", None)
     if type(names) is dict:
         roots[id(names)] = Root("local", f"names of doctest {item.name}", item.name)
-    return Surroundings(roots=roots, frames=tuple(frames), machinery=MACHINERY)
+    return Surroundings(roots=roots, frames=tuple(frames))
 
 
 def _add_fixture(roots: dict[int, Root], fixture: pytest.FixtureDef[Any]) -> None:
@@ -93,4 +91,4 @@ def _is_plain_object(value: Any) -> bool:
     """Tell whether a value can be what keeps a tracer, and is the program's."""
     if value is None or issubclass(type(value), (type, types.ModuleType)):
         return False
-    return module_name(type(value)).partition(".")[0] not in MACHINERY
+    return module_name(type(value)).partition(".")[0] not in TEST_MACHINERY

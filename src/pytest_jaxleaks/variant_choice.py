@@ -1,0 +1,100 @@
+"""Which variants a test runs under: marker over option over ini, and the variants there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_jaxleaks.errors import InvalidArgumentError
+from pytest_jaxleaks.variant_marks import VariantChoice, read_mark
+from pytest_jaxleaks.variants import BUILT_IN, Variant, as_variants, check_names, split_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Chooser", "chooser_of"]
+
+_CHOOSER = pytest.StashKey["Chooser"]()
+
+
+class Chooser:
+    """Reads the option, the ini value, markers and the project's own variants, each once."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._known: dict[Path, dict[str, Variant]] = {}
+        self._everywhere: dict[str, Variant] = {}
+        self._by_default = self._read_settings()
+
+    def _read_settings(self) -> VariantChoice | None:
+        """Read the option or else the ini value; a bad one stops the run before it begins."""
+        where = "--jax-variants"
+        text: str | list[str] | None = self._config.getoption("jax_variants")
+        if text is None:
+            where = "ini option jax_variants"
+            text = self._config.getini("jax_variants")
+        if text is None:
+            return None
+        known = self._collect(self._config.hook.pytest_jaxleaks_variants(config=self._config))
+        try:
+            names = check_names(split_names(text), known, where)
+        except InvalidArgumentError as error:
+            raise pytest.UsageError(str(error)) from None
+        self._everywhere = {name: known[name] for name in names}
+        return VariantChoice(names)
+
+    def known_to(self, node: pytest.Item | pytest.Collector) -> dict[str, Variant]:
+        """List the variants that ``node`` can name: built in, and added by plugins and conftests.
+
+        A conftest's variants are known in its directory and below, as its fixtures are, unless the
+        option or the ini value names them for the whole run.
+        """
+        folder = node.path.parent
+        if folder not in self._known:
+            given = node.ihook.pytest_jaxleaks_variants(config=self._config)
+            self._known[folder] = self._collect(given) | self._everywhere
+        return self._known[folder]
+
+    def choice_of(self, node: pytest.Item | pytest.Collector) -> VariantChoice | None:
+        """Find the variants that a test runs under.
+
+        Args:
+            node: the test or, in ``pytest_generate_tests``, its definition.
+
+        Returns:
+            The choice; ``None`` if neither a marker nor the option nor the ini value asks for one.
+
+        Raises:
+            pytest.UsageError: if its marker cannot be used.
+        """
+        mark = node.get_closest_marker("jax_variants")
+        if mark is None:
+            return self._by_default
+        where = f"@pytest.mark.jax_variants of {node.nodeid}"
+        try:
+            return read_mark(mark.args, mark.kwargs, self.known_to(node), where)
+        except InvalidArgumentError as error:
+            raise pytest.UsageError(str(error)) from None
+
+    @staticmethod
+    def _collect(given: list[object]) -> dict[str, Variant]:
+        known = {variant.name: variant for variant in BUILT_IN}
+        try:
+            added = as_variants(given)
+        except InvalidArgumentError as error:
+            raise pytest.UsageError(str(error)) from None
+        for variant in added:
+            if variant.name in known:
+                raise pytest.UsageError(
+                    f"pytest_jaxleaks_variants: there is a variant {variant.name!r} already"
+                )
+            known[variant.name] = variant
+        return known
+
+
+def chooser_of(config: pytest.Config) -> Chooser:
+    """Return the one chooser of a run, made on first use."""
+    if _CHOOSER not in config.stash:
+        config.stash[_CHOOSER] = Chooser(config)
+    return config.stash[_CHOOSER]
