@@ -138,7 +138,7 @@ class _Explainer:
         from pytest_jaxleaks.leaks import CodeUnderTest
         from pytest_jaxleaks.roots import Surroundings
 
-        around = Surroundings(frames=frames, machinery=scenes.MACHINERY)
+        around = Surroundings(frames=frames)
         return around, CodeUnderTest(node.config.rootpath, node.path.stem)
 
 
