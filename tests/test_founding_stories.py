@@ -71,7 +71,14 @@ def test_the_documentation_shows_what_the_run_says(pytester: pytest.Pytester, na
         assert part in text
     for page, shown_name, version, shown in _shown():
         if shown_name == name and version == jax.__version__:
-            assert shown == text, page
+            assert _steady(shown) == _steady(text), page
+
+
+def _steady(text: str) -> str:
+    """Leave out which of distrax's equally long ways to the same value is told."""
+    return re.sub(
+        r"DiagLinear\.\w+|bound method '\w+'|ScalarAffine\.\w+|mvn_diag.py:\d+", "*", text
+    )
 
 
 def test_the_pages_show_every_story() -> None:
