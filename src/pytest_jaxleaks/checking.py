@@ -12,6 +12,7 @@ import pytest
 from _pytest.outcomes import Failed  # pytest.fail.Exception, under a name that can be typed
 
 from pytest_jaxleaks import marks
+from pytest_jaxleaks.baseline_options import KNOWN
 from pytest_jaxleaks.errors import InvalidArgumentError, JaxLeaksError, TracerLeakError
 
 if TYPE_CHECKING:
@@ -53,14 +54,19 @@ class Policy:
 
 @dataclass
 class Findings:
-    """What was found in one phase of one test: leaks that fail it, and others."""
+    """What was found in one phase of one test: leaks that fail it, and others.
+
+    ``known`` are those of the accepted ones that nothing but the baseline accepts.
+    """
 
     failing: list[Leak] = field(default_factory=list)
     accepted: list[Leak] = field(default_factory=list)
+    known: list[Leak] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    held_by_jax: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.failing or self.accepted or self.notes)
+        return bool(self.failing or self.accepted or self.notes or self.held_by_jax)
 
 
 _MARK = pytest.StashKey["marks.NoTracerLeak | marks.AllowTracerLeak | None"]()
@@ -226,9 +232,12 @@ class LeakCheck:
         sighting = watch.look(
             lambda: surroundings_of(item, self._fixtures.values(), frames), code_under_test(item)
         )
-        findings = Findings()
+        findings = Findings(held_by_jax=sighting.held_by_jax)
         for leak in sighting.leaks:
             accepted = self._accepts(item, leak)
+            if not accepted and leak in item.config.stash.get(KNOWN, ()):
+                accepted = True
+                findings.known.append(leak)
             (findings.accepted if accepted else findings.failing).append(leak)
         if sighting.kept_by_machinery:
             findings.notes.append(
@@ -270,6 +279,8 @@ class LeakCheck:
         if findings is not None:
             report.__dict__["jax_leaks"] = [leak.as_dict() for leak in findings.failing]
             report.__dict__["jax_leaks_accepted"] = [leak.as_dict() for leak in findings.accepted]
+            report.__dict__["jax_leaks_known"] = [leak.as_dict() for leak in findings.known]
+            report.__dict__["jax_leaks_held_by_jax"] = findings.held_by_jax
         return report
 
     def pytest_unconfigure(self) -> None:

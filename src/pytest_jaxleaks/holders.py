@@ -65,13 +65,16 @@ class Search:
     others: tuple[Any, ...]
 
 
-def find_holders(young: list[Any], surroundings: Surroundings) -> Search:
+def find_holders(
+    young: list[Any], surroundings: Surroundings, *, exceptions: bool = True
+) -> Search:
     """Find out who holds the tracers among the objects that are not frozen.
 
     Args:
         young: what ``gc.get_objects()`` returned a moment ago. Reference counts are read
             through this list: whatever else refers to its elements counts as a holder.
         surroundings: what the caller knows about the program.
+        exceptions: look a second time, through exceptions that are kept on purpose.
 
     Returns:
         Who holds what. The time taken grows with the number of young objects, and with the whole
@@ -81,7 +84,7 @@ def find_holders(young: list[Any], surroundings: Surroundings) -> Search:
     ignored = set(surroundings.ignored)
     climb = _Climb(young, counts, surroundings, ignored, exceptional=False)
     holdings = climb.holdings()
-    if climb.met_exceptional and len(holdings) < len(climb.tracers):
+    if exceptions and climb.met_exceptional and len(holdings) < len(climb.tracers):
         held = {id(holding.tracer) for holding in holdings}
         again = _Climb(young, counts, surroundings, ignored, exceptional=True)
         for holding in again.holdings():

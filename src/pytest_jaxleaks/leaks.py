@@ -177,7 +177,7 @@ def _leak(group: Sequence[tuple[Chain, Holding]], code: CodeUnderTest) -> Leak:
         root=chain.labels[0],
         holder=chain.holder,
         chain=chain.labels,
-        hint=hint_for(chain),
+        hint=hint_for(chain, holding.path),
         names=chain.names,
         count=len(group),
     )

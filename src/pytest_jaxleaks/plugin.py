@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_jaxleaks import checking, harness, hookspecs, report, variant_plugin
+from pytest_jaxleaks import (
+    baseline_options,
+    checking,
+    explaining,
+    harmless,
+    harness,
+    hookspecs,
+    junit_properties,
+    outputs,
+    report,
+    triaging,
+    variant_plugin,
+)
 from pytest_jaxleaks.harness import jax_transform
 
 if TYPE_CHECKING:
@@ -16,7 +28,18 @@ if TYPE_CHECKING:
 __all__ = ["jax_transform"]
 
 # Rooms on pytest's side, in the order in which they add options and configure themselves.
-_ROOMS = (checking, report, harness, variant_plugin)
+_ROOMS = (
+    checking,
+    baseline_options,
+    explaining,
+    harmless,
+    junit_properties,
+    outputs,
+    report,
+    triaging,
+    harness,
+    variant_plugin,
+)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

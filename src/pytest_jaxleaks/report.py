@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
-__all__ = ["LeakLog", "add_options", "configure"]
+__all__ = ["LeakLog", "add_options", "configure", "writable", "write_atomically"]
 
 _MOST_HOLDERS = 50
 _MOST_TESTS = 3
@@ -35,16 +35,24 @@ def add_options(parser: pytest.Parser) -> None:
 def configure(config: pytest.Config) -> None:
     """Collect reports where they come together: not in an xdist worker."""
     path = config.getoption("jax_leaks_report", None)
+    if "PYTEST_JAXLEAKS_TRIAGE_CHILD" in os.environ:  # see triage.py
+        path = None
     if not hasattr(config, "workerinput"):
-        target = None if path is None else _writable(config, path)
+        folder = config.invocation_params.dir
+        target = None if path is None else writable("--jax-leaks-report", folder / path)
         config.pluginmanager.register(LeakLog(target), "jaxleaks-log")
 
 
-def _writable(config: pytest.Config, path: str) -> Path:
-    target = config.invocation_params.dir / path
-    if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+def writable(option: str, target: Path) -> Path:
+    """Return ``target`` if a report can be written there, at the start of a run.
+
+    Raises:
+        pytest.UsageError: it cannot; the message names the option and the path.
+    """
+    folder = target.parent
+    if target.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise pytest.UsageError(
-            f"--jax-leaks-report: cannot write {path!r}. "
+            f"{option}: cannot write {str(target)!r}. "
             "Expected a file name in a folder that exists and can be written to."
         )
     return target
@@ -128,4 +136,8 @@ def write_atomically(target: Path, text: str) -> None:
         "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
     ) as file:
         file.write(text)
+    # A temporary file is private; a report has the permissions of any new file.
+    mask = os.umask(0)
+    os.umask(mask)
+    Path(file.name).chmod(0o666 & ~mask)
     Path(file.name).replace(target)

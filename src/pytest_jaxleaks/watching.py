@@ -33,10 +33,13 @@ class Sighting:
     Attributes:
         leaks: values that user code can still reach.
         kept_by_machinery: how many values only the test machinery keeps (log capture).
+        held_by_jax: how many values are alive where user code reaches none at all: JAX's trace
+            caches hold them.
     """
 
     leaks: tuple[Leak, ...] = ()
     kept_by_machinery: int = 0
+    held_by_jax: int = 0
 
 
 class Watch:
@@ -97,7 +100,11 @@ class Watch:
         fresh = [holding for holding in search.holdings if not self._knows(holding.tracer)]
         for holding in fresh:
             self.know(holding.tracer)
-        return Sighting(tuple(leaks_from(fresh, code)), len(search.kept_by_machinery))
+        return Sighting(
+            tuple(leaks_from(fresh, code)),
+            len(search.kept_by_machinery),
+            0 if search.holdings else len(search.others),
+        )
 
     def _leave_old_ones_to_the_past(self, young: list[Any]) -> None:
         """Let the outer watch know the tracers that were old until the search thawed the heap."""

@@ -1,0 +1,196 @@
+"""pytest's side of known leaks: accept what the baseline lists, report what is gone, write it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_jaxleaks import baseline
+from pytest_jaxleaks.errors import InvalidArgumentError
+from pytest_jaxleaks.triaging import is_triage_child
+from pytest_jaxleaks.whole_runs import is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from _pytest.terminal import TerminalReporter
+
+    from pytest_jaxleaks.leaks import Leak
+
+__all__ = ["KNOWN", "Known", "add_options", "configure"]
+
+_MOST_LINES = 50
+
+
+class Known:
+    """What a run accepts because its baseline lists it; all leaks while the baseline is written."""
+
+    def __init__(self, entries: Sequence[baseline.KnownLeak], *, everything: bool) -> None:
+        self._keys = {entry.key for entry in entries}
+        self._everything = everything
+
+    def __contains__(self, leak: Leak) -> bool:
+        function = leak.traced.function if leak.traced is not None else ""
+        return self._everything or (leak.holder, function) in self._keys
+
+
+KNOWN = pytest.StashKey[Known]()
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the options and ini values of the baseline."""
+    group = parser.getgroup("jax-leaks")
+    group.addoption(
+        "--jax-leaks-baseline",
+        metavar="PATH",
+        default=None,
+        help="File with known leaks: those are reported and do not fail.",
+    )
+    group.addoption(
+        "--jax-leaks-write-baseline",
+        action="store_true",
+        default=None,
+        help="Write the leaks that this run finds to the baseline; none of them fails.",
+    )
+    parser.addini(
+        "jax_leaks_baseline", "File with known leaks, relative to the root folder.", default=""
+    )
+    parser.addini(
+        "jax_leaks_baseline_strict",
+        "Fail a whole run that does not find a leak which the baseline lists.",
+        type="bool",
+        default=False,
+    )
+
+
+def configure(config: pytest.Config) -> None:
+    """Read the baseline; the controller also compares it with what was found."""
+    if is_triage_child():
+        return
+    path = _path(config)
+    writes = bool(config.getoption("jax_leaks_write_baseline", None))
+    if path is None:
+        if writes:
+            raise pytest.UsageError(
+                "--jax-leaks-write-baseline: which file? Expected --jax-leaks-baseline=PATH, or "
+                "jax_leaks_baseline in the ini file."
+            )
+        return
+    # Workers of xdist are given the options, and may run in another folder.
+    config.option.jax_leaks_baseline = str(path)
+    entries = _entries(path, may_be_missing=writes)
+    config.stash[KNOWN] = Known(entries, everything=writes)
+    if not hasattr(config, "workerinput"):
+        comparison = _Comparison(config, path, entries, writes=writes)
+        config.pluginmanager.register(comparison, "jaxleaks-baseline")
+
+
+def _path(config: pytest.Config) -> Path | None:
+    option = config.getoption("jax_leaks_baseline", None)
+    if option:
+        return config.invocation_params.dir / str(option)
+    ini = str(config.getini("jax_leaks_baseline"))
+    return config.rootpath / ini if ini else None
+
+
+def _entries(path: Path, *, may_be_missing: bool) -> Sequence[baseline.KnownLeak]:
+    if may_be_missing:
+        from pytest_jaxleaks.report import writable
+
+        writable("--jax-leaks-baseline", path)
+        if not path.exists():
+            return ()
+    elif not path.is_file():
+        raise pytest.UsageError(
+            f"--jax-leaks-baseline: there is no file {str(path)!r}. "
+            "Write it with --jax-leaks-write-baseline."
+        )
+    try:
+        return baseline.read(path)
+    except InvalidArgumentError as error:
+        raise pytest.UsageError(f"--jax-leaks-baseline: {error}") from None
+
+
+class _Comparison:
+    """Gathers which known leaks were seen, and says or writes what that means."""
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        path: Path,
+        entries: Sequence[baseline.KnownLeak],
+        *,
+        writes: bool,
+    ) -> None:
+        self._config = config
+        self._path = path
+        self._entries = entries
+        self._writes = writes
+        self._known: set[tuple[str, str]] = set()
+        self._seen: set[tuple[str, str]] = set()
+        self._deselected = 0
+        self._lines: list[str] = []
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Notice that not every test runs."""
+        self._deselected += len(items)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the leaks of one phase of one test, xdist workers' included."""
+        known: list[dict[str, Any]] = getattr(report, "jax_leaks_known", [])
+        others = getattr(report, "jax_leaks", []) + getattr(report, "jax_leaks_accepted", [])
+        self._known.update(map(baseline.key_of, known))
+        self._seen.update(map(baseline.key_of, others))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the baseline, or tell which entries are gone."""
+        finished = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        whole = finished and is_whole(session, self._deselected)
+        if self._writes:
+            self._write(finished=finished, whole=whole)
+        elif whole and self._checks_everything():
+            self._tell_gone(session)
+
+    def _checks_everything(self) -> bool:
+        option = self._config.getoption("jax_leaks", None)
+        return bool(self._config.getini("jax_leaks") if option is None else option)
+
+    def _write(self, *, finished: bool, whole: bool) -> None:
+        if not finished:
+            self._lines.append(f"{self._path} was not written: the run did not come to its end")
+            return
+        from pytest_jaxleaks.report import write_atomically
+
+        entries = baseline.merged(self._entries, self._known, keep_gone=not whole)
+        write_atomically(self._path, baseline.render(entries))
+        self._lines.append(f"{self._path}: {len(entries)} known leak(s) written")
+        if not whole and self._entries:
+            self._lines.append("entries not seen were kept, since not every test ran")
+
+    def _tell_gone(self, session: pytest.Session) -> None:
+        seen = self._known | self._seen
+        gone = [entry for entry in self._entries if entry.key not in seen]
+        for entry in gone[:_MOST_LINES]:
+            function = f" of {entry.function}" if entry.function else ""
+            self._lines.append(
+                f"{self._path.name}:{entry.line}: fixed: {entry.holder} keeps no value{function} "
+                "any more; remove the entry"
+            )
+        if len(gone) > _MOST_LINES:
+            self._lines.append(f"... and {len(gone) - _MOST_LINES} more")
+        if gone and self._config.getini("jax_leaks_baseline_strict"):
+            self._lines.append("jax_leaks_baseline_strict: the run fails for the entries above")
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        """Say what was compared."""
+        if self._known and not self._writes:
+            self._lines.insert(0, f"{len(self._known)} known leak(s) seen, listed in {self._path}")
+        if self._lines:
+            terminalreporter.section("known tracer leaks")
+            for line in self._lines:
+                terminalreporter.line(line)

@@ -1,0 +1,156 @@
+"""What to do about JAX's errors that a traced value has no concrete value.
+
+Pure: from the error's class, its message and the line that raised it to a few lines of text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["CONCRETIZATION_ERRORS", "Concretization", "explain"]
+
+CONCRETIZATION_ERRORS = (
+    "TracerBoolConversionError",
+    "TracerIntegerConversionError",
+    "TracerArrayConversionError",
+    "NonConcreteBooleanIndexError",
+    "ConcretizationTypeError",
+)
+
+
+class Concretization(NamedTuple):
+    """What is known about an error.
+
+    Attributes:
+        error: name of the error's class, one of ``CONCRETIZATION_ERRORS``.
+        message: what JAX says.
+        line: source of the innermost line of user code, without indentation; may be empty.
+    """
+
+    error: str
+    message: str
+    line: str = ""
+
+
+def explain(failure: Concretization) -> list[str]:
+    """Return what a traced value is needed for, what it depends on, and the usual mends."""
+    need, mends = _need_and_mends(failure)
+    lines = [f"{need}, but while JAX traces a function its value is not known."]
+    traced = re.search(
+        r"while tracing the function (\S+)(?: at (\S+))? for (\S+?)\.", _flat(failure)
+    )
+    if traced:
+        where = f" ({traced[2]})" if traced[2] else ""
+        lines.append(f"  traced      {traced[1]}{where}, for {traced[3]}")
+    arguments = _arguments(failure)
+    if arguments:
+        lines.append(f"  depends on  {_named(arguments)}")
+    lines += [f"  mend        {mend}" for mend in mends]
+    if arguments and traced and traced[3] == "jit" and failure.error not in _NEVER_STATIC:
+        names = ", ".join(repr(name) for name in arguments)
+        names = names if len(arguments) == 1 else f"({names})"
+        lines.append(
+            f"  mend        if it is a setting and no data: jax.jit(..., static_argnames={names})"
+        )
+    return lines
+
+
+# An array cannot be a static argument.
+_NEVER_STATIC = ("TracerArrayConversionError", "NonConcreteBooleanIndexError")
+
+
+def _flat(failure: Concretization) -> str:
+    return " ".join(failure.message.split())
+
+
+def _arguments(failure: Concretization) -> list[str]:
+    """Return the names of the arguments that the value depends on; never an expression."""
+    found = re.search(r"depends on the values? of the arguments? (.+?)\.(?: |$)", _flat(failure))
+    parts = re.split(r", and | and |, ", found[1]) if found else []
+    names = [re.match(r"[^\W\d]\w*", part) for part in parts]
+    return list(dict.fromkeys(name[0] for name in names if name))
+
+
+def _named(arguments: list[str]) -> str:
+    if len(arguments) == 1:
+        return f"argument {arguments[0]}"
+    return f"arguments {', '.join(arguments[:-1])} and {arguments[-1]}"
+
+
+_BOOL = (
+    (
+        r"(el)?if\b",
+        "`if` chooses by a traced value",
+        (
+            "jnp.where(condition, a, b) to choose between values",
+            "jax.lax.cond(condition, f, g, *args) to choose between computations",
+        ),
+    ),
+    (
+        r"while\b",
+        "`while` repeats by a traced value",
+        ("jax.lax.while_loop(condition, body, start)",),
+    ),
+    (
+        r"assert\b",
+        "`assert` checks a traced value",
+        (
+            "equinox.error_if(x, condition, message) checks at run time",
+            "check outside of jit, or check shapes and dtypes, which are known",
+        ),
+    ),
+    (
+        r".*\b(min|max|sorted)\(",
+        "min, max or sorted compares traced values",
+        ("jnp.minimum, jnp.maximum or jnp.sort",),
+    ),
+    (
+        r".*\b(and|or|not)\b",
+        "`and`, `or` or `not` decides by a traced value",
+        ("jnp.logical_and, jnp.logical_or or jnp.logical_not (also &, | and ~)",),
+    ),
+)
+
+
+def _need_and_mends(failure: Concretization) -> tuple[str, tuple[str, ...]]:
+    line = failure.line
+    if failure.error == "TracerBoolConversionError":
+        for pattern, need, mends in _BOOL:
+            if re.match(pattern, line):
+                return need, mends
+        return "bool() decides by a traced value", _BOOL[0][2]
+    if failure.error == "TracerIntegerConversionError":
+        return _integer(line)
+    if failure.error == "TracerArrayConversionError":
+        return "a numpy function was given a traced value", (
+            "the function of the same name in jax.numpy",
+            "jax.pure_callback(function, jax.ShapeDtypeStruct(...), x) for code that is no JAX",
+        )
+    if failure.error == "NonConcreteBooleanIndexError":
+        return "x[mask] has as many elements as the mask has True", (
+            "jnp.where(mask, x, 0) keeps the shape; sums and the like take where=mask",
+            "jnp.nonzero(mask, size=n) has a size that is known",
+        )
+    return _number(line)
+
+
+def _integer(line: str) -> tuple[str, tuple[str, ...]]:
+    if re.search(r"\brange\(", line):
+        return "range() needs a number", ("jax.lax.fori_loop(0, n, body, start)",)
+    return "a Python index must be a number", (
+        "jnp.asarray(sequence)[i], or jax.lax.switch(i, functions, *args) for functions",
+        "jax.lax.dynamic_slice_in_dim(x, start, size) for a slice that starts at a traced index",
+    )
+
+
+def _number(line: str) -> tuple[str, tuple[str, ...]]:
+    if re.search(r"\.item\(|\.tolist\(|\b(float|int|complex)\(", line):
+        return "a Python number is made of a traced value", (
+            "leave it an array: x.astype(float) instead of float(x), x instead of x.item()",
+            "return it from the traced function and convert what the call returns",
+        )
+    return "a concrete value is needed here", (
+        "shapes, sizes and axes from x.shape (known) and not from values",
+        "return the value from the traced function and use what the call returns",
+    )

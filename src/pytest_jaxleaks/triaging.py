@@ -1,0 +1,212 @@
+"""pytest's side of triage: choose leaking tests, run each again alone, and say what that means."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_jaxleaks import triage
+from pytest_jaxleaks.report import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from _pytest.terminal import TerminalReporter
+
+__all__ = ["add_options", "configure", "is_triage_child"]
+
+_MOST_TESTS = 10
+_MOST_BEFORE = 200
+
+
+def is_triage_child() -> bool:
+    """Tell whether this process was started by a triage: it writes no reports of its own."""
+    return triage.CHILD in os.environ
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.getgroup("jax-leaks").addoption(
+        "--jax-leaks-triage",
+        action="store_true",
+        default=None,
+        help="Run leaking tests again alone, in other modes, and say what the differences mean.",
+    )
+
+
+def configure(config: pytest.Config) -> None:
+    """Register what triages, or what answers it."""
+    if is_triage_child():
+        target, mode = Path(os.environ[triage.CHILD]), os.environ.get(triage.CHILD_MODE, "")
+        config.pluginmanager.register(_Child(target, mode), "jaxleaks-triage-child")
+    elif config.getoption("jax_leaks_triage", None) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Triage(config), "jaxleaks-triage")
+
+
+class _Triage:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        # By holder: the first test in which it showed.
+        self._first: dict[str, str] = {}
+        self._order: dict[str, list[str]] = {}
+        self._worker_of: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the first test of each holder, and what ran before it in its process."""
+        worker = str(getattr(report, "worker_id", ""))
+        order = self._order.setdefault(worker, [])
+        if report.when == "setup":
+            order.append(report.nodeid)
+        for leak in getattr(report, "jax_leaks", []):
+            if leak["holder"] not in self._first:
+                self._first[leak["holder"]] = report.nodeid
+                self._worker_of[report.nodeid] = worker
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        """Run the tests again, and say what came of it as it comes."""
+        if not self._first:
+            return
+        terminalreporter.section("triage of tracer leaks")
+        by_test: dict[str, list[str]] = {}
+        for holder, nodeid in self._first.items():
+            by_test.setdefault(nodeid, []).append(holder)
+        for nodeid, holders in list(by_test.items())[:_MOST_TESTS]:
+            for holder, lines in self._triage(nodeid, holders).items():
+                terminalreporter.line(f"{nodeid}, {holder}:")
+                for line in lines:
+                    terminalreporter.line(f"  {line}")
+        if len(by_test) > _MOST_TESTS:
+            terminalreporter.line(f"... {len(by_test) - _MOST_TESTS} more tests were not run again")
+
+    def _triage(self, nodeid: str, holders: Sequence[str]) -> dict[str, list[str]]:
+        phases: dict[str, list[dict[str, Any]] | str] = {}
+
+        def outcome(holder: str, mode: str) -> triage.Outcome:
+            if mode not in phases:
+                phases[mode] = self._run([nodeid], mode)
+            return triage.outcome_of(phases[mode], holder, mode)
+
+        found = {}
+        for holder in holders:
+            outcomes = {"alone": outcome(holder, "alone")}
+            for mode in triage.next_modes(outcomes["alone"]):
+                outcomes[mode] = outcome(holder, mode)
+            clean = outcomes["alone"].kind == "clean"
+            before = self._culprit(nodeid, holder) if clean else None
+            found[holder] = triage.verdict(outcomes, before)
+        return found
+
+    def _culprit(self, nodeid: str, holder: str) -> str | None:
+        order = self._order[self._worker_of[nodeid]]
+        before = order[: order.index(nodeid)][-_MOST_BEFORE:]
+
+        def leaks_after(tests: Sequence[str]) -> bool:
+            phases = self._run([*tests, nodeid], "alone")
+            if not isinstance(phases, str):
+                phases = [phase for phase in phases if phase["nodeid"] == nodeid]
+            return triage.outcome_of(phases, holder, "alone").kind == "leaks"
+
+        return triage.culprit(before, leaks_after)
+
+    def _run(self, nodeids: Sequence[str], mode: str) -> list[dict[str, Any]] | str:
+        arguments = [*self._arguments(), *self._overrides(mode)]
+        tests = [self._address(nodeid) for nodeid in nodeids]
+        return triage.run([*arguments, *tests], self._config.invocation_params.dir, mode)
+
+    def _address(self, nodeid: str) -> str:
+        path, separator, rest = nodeid.partition("::")
+        return f"{self._config.rootpath / path}{separator}{rest}"
+
+    def _arguments(self) -> list[str]:
+        """Return this run's arguments without the tests that were chosen."""
+        arguments = [str(each) for each in self._config.invocation_params.args]
+        for chosen in reversed(self._config.option.file_or_dir or []):
+            for position in range(len(arguments) - 1, -1, -1):
+                if arguments[position] == chosen:
+                    del arguments[position]
+                    break
+        return arguments
+
+    def _overrides(self, mode: str) -> list[str]:
+        manager = self._config.pluginmanager
+        found = [f"--rootdir={self._config.rootpath}", "-k", "", "-m", ""]
+        if manager.has_plugin("junitxml"):
+            found.append("--junitxml=")
+        if manager.has_plugin("xdist"):
+            found.append("-n0")
+        if manager.has_plugin("_cov") or manager.has_plugin("pytest_cov"):
+            found.append("--no-cov")
+        return found if mode == "checker" else [*found, "--jax-leaks"]
+
+
+class _Child:
+    """Writes what became of each phase, for the process that asked."""
+
+    def __init__(self, target: Path, mode: str) -> None:
+        self._target = target
+        self._mode = mode
+        self._phases: list[dict[str, Any]] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self) -> None:
+        """Clear JAX's caches, if it is that mode."""
+        jax = sys.modules.get("jax")
+        if self._mode == "fresh" and jax is not None:
+            jax.clear_caches()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Take down how a phase ended, and where."""
+        report = yield
+        error = call.excinfo.value if call.excinfo is not None else None
+        place, source = _where(error, item.config.rootpath)
+        leaks = getattr(report, "jax_leaks", []) + getattr(report, "jax_leaks_accepted", [])
+        self._phases.append(
+            {
+                "nodeid": item.nodeid,
+                "when": call.when,
+                "outcome": report.outcome,
+                "holders": [leak["holder"] for leak in leaks],
+                "error": type(error).__name__ if error is not None else "",
+                "message": _first_line(error),
+                "place": place,
+                "source": source,
+            }
+        )
+        return report
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Write them."""
+        write_atomically(self._target, json.dumps(self._phases))
+
+
+def _first_line(error: BaseException | None) -> str:
+    try:
+        text = str(error) if error is not None else ""
+    except Exception:
+        return "its message cannot be read"
+    return text.partition("\n")[0]
+
+
+def _where(error: BaseException | None, root: Path) -> tuple[str, str]:
+    """Return the innermost line of user code of an error, as ``path:line`` and source."""
+    if error is None or "jax" not in sys.modules:
+        return "", ""
+    from pytest_jaxleaks.jax_internals import is_internal_file
+
+    for entry in reversed(traceback.extract_tb(error.__traceback__)):
+        if not is_internal_file(entry.filename):
+            path = Path(entry.filename)
+            shown = path.relative_to(root) if path.is_relative_to(root) else path
+            return f"{shown.as_posix()}:{entry.lineno}", (entry.line or "").strip()
+    return "", ""

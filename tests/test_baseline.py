@@ -1,0 +1,160 @@
+"""Known leaks: the file as text, and runs that read, write and compare it."""
+
+from __future__ import annotations
+
+import jax  # noqa: F401 (imported once for the runs within this process)
+import pytest
+
+from pytest_jaxleaks import baseline
+from pytest_jaxleaks.baseline import KnownLeak
+from pytest_jaxleaks.errors import InvalidArgumentError
+
+_SUITE = """
+import jax, jax.numpy as jnp
+MÉMOIRE = []
+def keep(x):
+    MÉMOIRE.append(x)
+    return x
+def test_one():
+    jax.jit(lambda x: keep(x))(jnp.ones(3))
+def test_two():
+    seen = {}
+    @jax.jit
+    def step(x):
+        seen["x"] = x
+        return x
+    step(jnp.ones(3))
+def test_clean():
+    pass
+"""
+_BASELINE = ("--jax-leaks", "--jax-leaks-baseline=known.toml", "-pno:cacheprovider")
+
+
+def test_rendering_and_parsing_are_inverse() -> None:
+    """What is written reads back: quotes, backslashes, line breaks, control and other letters."""
+    texts = ['a"b', "c\\d", "größe.λ", "line\nbreak", "tab\t\x7f", "\x00", "'''", "#"]
+    entries = [KnownLeak(text, f"f{text}", text) for text in texts] + [KnownLeak("h")]
+    again = baseline.parse(baseline.render(entries), "x")
+    assert [(e.holder, e.function, e.reason) for e in again] == sorted(
+        (e.holder, e.function, e.reason) for e in entries
+    )
+
+
+def test_the_text_is_sorted_and_the_same_for_any_order() -> None:
+    """Random order and xdist do not shake the file; one leak is one paragraph of a diff."""
+    entries = [KnownLeak("b", "g"), KnownLeak("a", "f"), KnownLeak("b", "f", "why")]
+    text = baseline.render(entries)
+    assert text == baseline.render(reversed(entries))
+    assert text.endswith(
+        '[[leak]]\nholder = "a"\nfunction = "f"\n\n'
+        '[[leak]]\nholder = "b"\nfunction = "f"\nreason = "why"\n\n'
+        '[[leak]]\nholder = "b"\nfunction = "g"\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("[[leak]]\nholder = model.cache\n", 2, "this is no TOML"),
+        ("[[leak]]\nholder = 'a'\n\n[[leak]]\nfunction = 'f'\n", 4, "has no holder"),
+        ("[[leak]]\nholder = ' '\n", 1, "has no holder"),
+        ("\n[[leak]]\nholder = 3\n", 2, "holder must be a string, but was 3"),
+        ("[[leak]]\nholder = 'a'\nreasons = 'b'\n", 1, "unknown 'reasons'"),
+        ("[leak]\nholder = 'a'\n", 1, "must be [[leak]] tables"),
+        ("\nholder = 'a'\n", 2, "unknown 'holder'. Expected [[leak]] tables only"),
+        ("# x\n[[leaks]]\nholder = 'a'\n", 2, "unknown 'leaks'"),
+        ("[[leak]]\nholder='a'\n[[leak]]\nholder='a'\n", 3, "a second time (first in line 1)"),
+        ("leak = [1]\n", 1, "must be [[leak]] tables"),
+        ("[[leak]\n", 1, "this is no TOML"),
+    ],
+)
+def test_hand_edited_nonsense_is_told_by_line(text: str, line: int, expected: str) -> None:
+    """An error names file and line, what stood there and what was expected."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        baseline.parse(text, "known.toml")
+    assert str(caught.value).startswith(f"known.toml:{line}: ")
+    assert expected in str(caught.value)
+
+
+def test_writing_keeps_reasons_and_what_did_not_run() -> None:
+    """Reasons survive a rewrite; entries of tests that did not run do, if so asked."""
+    known = [KnownLeak("a", "f", "why"), KnownLeak("old", "g")]
+    found = {("a", "f"), ("new", "h")}
+    assert baseline.merged(known, found, keep_gone=False) == [
+        KnownLeak("a", "f", "why"),
+        KnownLeak("new", "h"),
+    ]
+    assert KnownLeak("old", "g") in baseline.merged(known, found, keep_gone=True)
+
+
+def test_a_written_baseline_makes_the_next_run_pass(pytester: pytest.Pytester) -> None:
+    """Write, then run: known leaks are reported and fail nothing; a new one fails."""
+    pytester.makepyfile(_SUITE)
+    result = pytester.runpytest_inprocess(*_BASELINE, "--jax-leaks-write-baseline")
+    result.assert_outcomes(passed=3)
+    text = (pytester.path / "known.toml").read_text("utf-8")
+    assert text.count("[[leak]]") == 2
+    assert ".MÉMOIRE" in text
+    result = pytester.runpytest_inprocess(*_BASELINE)
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*2 known leak(s) seen, listed in *known.toml"])
+    (pytester.path / "known.toml").write_text(text.replace("step", "stop"), "utf-8")
+    pytester.runpytest_inprocess(*_BASELINE).assert_outcomes(passed=2, failed=1)
+
+
+def test_gone_entries_are_told_and_fail_in_strict_mode(pytester: pytest.Pytester) -> None:
+    """A listed leak that a whole run does not find is reported as fixed, by file and line."""
+    pytester.makepyfile("def test_clean(): import jax")
+    pytester.path.joinpath("known.toml").write_text("\n[[leak]]\nholder = 'gone.Model.cache'\n")
+    result = pytester.runpytest_inprocess(*_BASELINE)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["known.toml:2: fixed: gone.Model.cache keeps no value any more*"])
+    pytester.makeini("[pytest]\njax_leaks_baseline = known.toml\njax_leaks_baseline_strict = true")
+    result = pytester.runpytest_inprocess("--jax-leaks")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert pytester.runpytest_inprocess("--jax-leaks", "-pno:terminal").ret == 1
+    for narrower in (["-k", "clean"], ["test_gone_entries_are_told_and_fail_in_strict_mode.py"]):
+        result = pytester.runpytest_inprocess("--jax-leaks", *narrower)
+        assert result.ret == 0
+        result.stdout.no_fnmatch_line("*fixed:*")
+
+
+def test_leaks_that_a_marker_accepts_are_not_written(pytester: pytest.Pytester) -> None:
+    """The baseline lists what nothing else accepts."""
+    marked = _SUITE.replace("def test_one", "@pytest.mark.allow_tracer_leak('why')\ndef test_one")
+    pytester.makepyfile("import pytest\n" + marked)
+    pytester.runpytest_inprocess(*_BASELINE, "--jax-leaks-write-baseline")
+    assert (pytester.path / "known.toml").read_text("utf-8").count("[[leak]]") == 1
+
+
+def test_under_xdist_the_file_is_the_same(pytester: pytest.Pytester) -> None:
+    """Workers accept what the file lists, and the controller writes it."""
+    pytest.importorskip("xdist")
+    pytester.makepyfile(_SUITE)
+    pytester.runpytest_inprocess(*_BASELINE, "--jax-leaks-write-baseline")
+    text = (pytester.path / "known.toml").read_text("utf-8")
+    pytester.runpytest_subprocess(*_BASELINE, "--jax-leaks-write-baseline", "-n1")
+    assert (pytester.path / "known.toml").read_text("utf-8") == text
+    pytester.runpytest_subprocess(*_BASELINE, "-n1").assert_outcomes(passed=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--jax-leaks-write-baseline"], "*which file? Expected --jax-leaks-baseline=PATH*"),
+        (["--jax-leaks-baseline=no.toml"], "*there is no file *no.toml*"),
+        (["--jax-leaks-baseline=bad.toml"], "*bad.toml:1: this is no TOML*"),
+        (
+            ["--jax-leaks-baseline=no/such/x", "--jax-leaks-write-baseline"],
+            "*--jax-leaks-baseline: cannot write *",
+        ),
+    ],
+)
+def test_bad_input_stops_the_run_at_its_start(
+    pytester: pytest.Pytester, options: list[str], message: str
+) -> None:
+    """A usage error, before any test runs."""
+    pytester.path.joinpath("bad.toml").write_text("holder model.cache")
+    result = pytester.runpytest_inprocess(*options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([message])

@@ -1,0 +1,343 @@
+"""JAX's errors explained beside the failure: what the section says, when, and that mends run."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pytest_jaxleaks.concretization import CONCRETIZATION_ERRORS, Concretization, explain
+from pytest_jaxleaks.escaped import Origin, describe_escaped, origin_in
+
+_ESCAPE = """
+import jax, jax.numpy as jnp, pytest
+
+class Modèle:
+    def __init__(self):
+        self.cache = []
+    def __call__(self, x):
+        self.cache.append(x * 2)
+        return x
+
+def use(model):
+    jax.jit(model)(jnp.ones(3))
+    return model.cache[0] + 1
+"""
+
+
+def _run(pytester: pytest.Pytester, body: str, *options: str) -> str:
+    pytester.makepyfile(_ESCAPE + body)
+    return str(pytester.runpytest_inprocess("-pno:cacheprovider", *options).stdout)
+
+
+@pytest.mark.parametrize("options", [(), ("--jax-leaks",)])
+def test_an_escaped_tracer_is_traced_to_its_holder(
+    pytester: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    """The section names holder, chain, place and transformation, with or without the check."""
+    text = _run(pytester, "def test_use(): model = Modèle(); use(model)", *options)
+    section = text.partition("JAX error explained")[2]
+    assert "used after the transformation that made it had ended" in section
+    assert "kept by test_an_escaped_tracer_is_traced_to_its_holder.Modèle.cache" in section
+    assert re.search(r"reached by  local variable 'model' of (test_)?use -> Modèle.cache", section)
+    assert "float32[3] of jit" in section
+    assert "self.cache.append(x * 2)" in section
+    assert "mend        do not assign traced values to attributes" in section
+
+
+@pytest.mark.parametrize(
+    ("body", "phase"),
+    [
+        ("@pytest.fixture\ndef it(): use(Modèle())\ndef test_it(it): pass", "setup"),
+        (
+            "@pytest.fixture\ndef it():\n    yield\n    use(Modèle())\ndef test_it(it): pass",
+            "teardown",
+        ),
+        ("MODEL = Modèle()\nuse(MODEL)\ndef test_it(): pass", "collect"),
+        (
+            "import unittest\nclass T(unittest.TestCase):\n  def test_it(self): use(Modèle())",
+            "call",
+        ),
+        (
+            "def test_it():\n  try: use(Modèle())\n  except Exception as error:\n"
+            "    raise RuntimeError('no') from error",
+            "cause",
+        ),
+        (
+            "def test_it():\n  try: use(Modèle())\n  except Exception as error:\n"
+            "    raise ExceptionGroup('no', [ValueError(), error])",
+            "group",
+        ),
+    ],
+)
+def test_every_phase_is_explained(pytester: pytest.Pytester, body: str, phase: str) -> None:
+    """Fixtures, imports, unittest, causes and groups of errors are explained alike."""
+    text = _run(pytester, body)
+    assert text.count("JAX error explained") == 1, phase
+    assert "Modèle.cache" in text.partition("JAX error explained")[2]
+
+
+def test_one_ini_option_turns_it_off(pytester: pytest.Pytester) -> None:
+    """``jax_leaks_explain = false``."""
+    body = "def test_use(): use(Modèle())"
+    assert "JAX error explained" not in _run(pytester, body, "-o", "jax_leaks_explain=false")
+
+
+def test_passing_and_unrelated_failures_get_no_section(pytester: pytest.Pytester) -> None:
+    """An expected error and an error of another kind are not explained."""
+    body = (
+        "def test_raises():\n  with pytest.raises(jax.errors.UnexpectedTracerError):\n"
+        "    use(Modèle())\ndef test_other(): assert 0\n"
+    )
+    assert "JAX error explained" not in _run(pytester, body)
+
+
+def test_a_users_exception_is_not_asked_for_its_text(pytester: pytest.Pytester) -> None:
+    """An argument whose ``__str__`` raises does no harm."""
+    body = (
+        "class Mute:\n  def __str__(self): raise RuntimeError('mute')\n  __repr__ = __str__\n"
+        "def test_mute(): raise Exception(Mute())\n"
+    )
+    text = _run(pytester, body)
+    assert "1 failed" in text
+    assert "could not explain" not in text
+    assert "INTERNALERROR" not in text
+
+
+def test_many_failures_are_bounded(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who holds a value is looked up for the first failures only; the rest say where it is from."""
+    monkeypatch.setattr("pytest_jaxleaks.explaining._MOST_SEARCHES", 1)
+    body = "@pytest.mark.parametrize('i', range(3))\ndef test_use(i): use(Modèle())"
+    text = _run(pytester, body)
+    assert text.count("JAX error explained") == 3
+    assert text.count("looked up for the first 1 errors only") == 2
+    assert text.count("made at") == 3
+
+
+def test_what_nobody_holds_is_said_to_be_so() -> None:
+    """Without a holder, the text gives what JAX recorded."""
+    origin = Origin("step", "m.py", 3, "jit", "m.py:4")
+    text = "\n".join(describe_escaped(origin, ()))
+    assert "step (m.py:3), for jit" in text
+    assert "made at     m.py:4" in text
+    assert "nothing that outlives the failing call" in text
+
+
+def test_a_message_without_details_is_no_error() -> None:
+    """Messages of other JAX versions leave the fields empty."""
+    assert origin_in("Something else entirely.") == Origin()
+
+
+def _fails(function: Any, *args: Any) -> Concretization:
+    with pytest.raises((TypeError, IndexError)) as caught:
+        jax.jit(function)(*args)
+    line = str(caught.traceback[-1].statement).strip()
+    for entry in caught.traceback:
+        if str(entry.path) == __file__:
+            line = str(entry.statement).strip()
+    names = [cls.__name__ for cls in caught.type.__mro__]
+    name = next(name for name in names if name in CONCRETIZATION_ERRORS)
+    return Concretization(name, str(caught.value.args[0]), line)
+
+
+def _if(x: Any) -> Any:
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+def _while(x: Any) -> Any:
+    while x.sum() < 10:
+        x = x + 1
+    return x
+
+
+def _assert(x: Any) -> Any:
+    assert x.sum() > 0
+    return x
+
+
+def _max(x: Any) -> Any:
+    return max(x[0], x[1])
+
+
+def _and(x: Any) -> Any:
+    return x[0] > 0 and x[1] > 0
+
+
+def _float(x: Any) -> Any:
+    return float(x[0])
+
+
+def _numpy(x: Any) -> Any:
+    return np.sin(x)
+
+
+def _mask(x: Any) -> Any:
+    return x[x > 0].sum()
+
+
+def _range(x: Any) -> Any:
+    return [i for i in range(x.astype(int)[0])]  # noqa: C416
+
+
+def _index(x: Any) -> Any:
+    return (1, 2, 3)[x.astype(int)[0]]
+
+
+_X = jnp.ones(3)
+_MENDS = [
+    (_if, "`if`", "jnp.where", lambda x: jnp.where(x.sum() > 0, x, -x)),
+    (_if, "`if`", "jax.lax.cond", lambda x: jax.lax.cond(x.sum() > 0, lambda: x, lambda: -x)),
+    (
+        _while,
+        "`while`",
+        "jax.lax.while_loop(condition, body, start)",
+        lambda x: jax.lax.while_loop(lambda x: x.sum() < 10, lambda x: x + 1, x),
+    ),
+    (
+        _assert,
+        "`assert`",
+        "equinox.error_if(x, condition, message)",
+        lambda x: eqx.error_if(x, x.sum() <= 0, "must be positive"),
+    ),
+    (_max, "min, max", "jnp.maximum", lambda x: jnp.maximum(x[0], x[1])),
+    (_and, "`and`", "jnp.logical_and", lambda x: jnp.logical_and(x[0] > 0, x[1] > 0)),
+    (_float, "a Python number", "x.astype(float)", lambda x: x[0].astype(float)),
+    (_numpy, "a numpy function", "the function of the same name in jax.numpy", jnp.sin),
+    (
+        _numpy,
+        "a numpy function",
+        "jax.pure_callback(function, jax.ShapeDtypeStruct(...), x)",
+        lambda x: jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x),
+    ),
+    (_mask, "x[mask]", "jnp.where(mask, x, 0)", lambda x: jnp.where(x > 0, x, 0).sum()),
+    (_mask, "x[mask]", "where=mask", lambda x: jnp.sum(x, where=x > 0)),
+    (_mask, "x[mask]", "jnp.nonzero(mask, size=n)", lambda x: jnp.nonzero(x > 0, size=2)),
+    (
+        _range,
+        "range()",
+        "jax.lax.fori_loop(0, n, body, start)",
+        lambda x: jax.lax.fori_loop(0, x.astype(int)[0], lambda i, y: y + i, 0),
+    ),
+    (_index, "index", "jnp.asarray(sequence)[i]", lambda x: jnp.asarray((1, 2))[x.astype(int)[0]]),
+    (
+        _index,
+        "index",
+        "jax.lax.switch(i, functions, *args)",
+        lambda x: jax.lax.switch(x.astype(int)[0], [jnp.sin, jnp.cos], x),
+    ),
+    (
+        _index,
+        "index",
+        "jax.lax.dynamic_slice_in_dim(x, start, size)",
+        lambda x: jax.lax.dynamic_slice_in_dim(x, x.astype(int)[0], 2),
+    ),
+]
+
+
+@pytest.mark.parametrize(("broken", "need", "mend", "mended"), _MENDS)
+def test_each_mend_is_told_and_runs(broken: Any, need: str, mend: str, mended: Any) -> None:
+    """The section names argument, need and mend; and the mend runs under jit."""
+    lines = explain(_fails(broken, _X))
+    assert need in lines[0]
+    if broken is not _mask:  # JAX does not say it there
+        assert "  depends on  argument x" in lines
+    assert any(mend in line for line in lines if line.startswith("  mend"))
+    jax.block_until_ready(jax.jit(mended)(_X))
+
+
+def test_a_setting_is_advised_to_be_static() -> None:
+    """static_argnames has the names that JAX gives, and it runs."""
+
+    def scaled(x: Any, mode: Any, power: Any) -> Any:
+        return x * 2 if mode > power else x
+
+    lines = explain(_fails(scaled, _X, 1, 0))
+    assert lines[-1].endswith("jax.jit(..., static_argnames=('mode', 'power'))")
+    assert jax.jit(scaled, static_argnames=("mode", "power"))(_X, 1, 0)[0] == 2
+
+
+def test_static_arguments_are_not_advised_under_vmap() -> None:
+    """Under vmap there is no such argument."""
+    with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
+        jax.vmap(_if)(jnp.ones((2, 3)))
+    message = str(caught.value.args[0])
+    lines = explain(Concretization("TracerBoolConversionError", message, "if x.sum() > 0:"))
+    assert not any("static" in line for line in lines)
+
+
+def test_the_section_of_a_concretization_error(pytester: pytest.Pytester) -> None:
+    """End to end: the source line decides what the section advises."""
+    pytester.makepyfile("""
+        import jax
+        def größe(β):
+            while β < 10:
+                β = β * 2
+            return β
+        def test_it(): jax.jit(größe)(1.0)
+    """)
+    text = str(pytester.runpytest_inprocess("-pno:cacheprovider").stdout)
+    section = text.partition("JAX error explained")[2]
+    assert "`while` repeats by a traced value" in section
+    assert "depends on  argument β" in section
+    assert "jax.lax.while_loop(condition, body, start)" in section
+    assert re.search(r"traced      größe \(.+\.py:2\), for jit", section)
+
+
+_CHECKED = """
+import jax, jax.numpy as jnp, pytest
+SEEN = []
+def test_true():
+    def step(x):
+        SEEN.append(x)
+        return x
+    with jax.checking_leaks():
+        jax.jit(step)(jnp.ones(3))
+
+def test_harmless():
+    import equinox as eqx
+    with jax.checking_leaks():
+        jax.vmap(lambda x: eqx.filter_jit(lambda y: y * x)(x))(jnp.ones(3))
+
+def test_harmless_too():
+    def outer(x):
+        @jax.custom_vjp
+        def g(y):
+            return y * x
+        g.defvjp(lambda y: (g(y), None), lambda _, ct: (ct,))
+        return jax.jit(g)(x)
+    with jax.checking_leaks():
+        jax.vmap(outer)(jnp.ones(3))
+"""
+
+
+def test_jax_s_checker_is_told_right_or_wrong(pytester: pytest.Pytester) -> None:
+    """A report of ``jax.checking_leaks()`` is said to be a leak of the user's, or JAX's cache."""
+    pytester.makepyfile(_CHECKED)
+    text = str(pytester.runpytest_inprocess("-pno:cacheprovider", "-k", "true").stdout)
+    section = text.partition("JAX error explained")[2]
+    assert "JAX's leak checker is right" in section
+    assert "kept by test_jax_s_checker_is_told_right_or_wrong.SEEN" in section
+    text = str(pytester.runpytest_inprocess("-pno:cacheprovider", "-k", "harmless").stdout)
+    assert text.count("held by JAX's own trace cache, not by your code: harmless") == 2
+    assert "JAX's leak checker is right" not in text
+
+
+def test_values_in_jax_s_caches_are_told_with_v(pytester: pytest.Pytester) -> None:
+    """A clean test that leaves values in JAX's caches passes; with -v the run says why."""
+    pytester.makepyfile(_CHECKED.replace("with jax.checking_leaks():", "if True:"))
+    options = ("--jax-leaks", "-pno:cacheprovider", "-k", "harmless")
+    result = pytester.runpytest_inprocess(*options, "-v")
+    result.assert_outcomes(passed=2)
+    text = str(result.stdout)
+    assert "held by JAX's own trace cache, not by your code: harmless" in text
+    assert "in 2 tests" in text
+    assert "own trace cache" not in str(pytester.runpytest_inprocess(*options).stdout)
