@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_jaxleaks import checking, report
+from pytest_jaxleaks import checking, fresh, report
 
 if TYPE_CHECKING:
     import pytest
 
 # Rooms on pytest's side, in the order in which they add options and configure themselves.
-_ROOMS = (checking, report)
+_ROOMS = (checking, fresh, report)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

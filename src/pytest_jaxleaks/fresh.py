@@ -1,0 +1,64 @@
+"""``--jax-leaks-fresh``: every test traces afresh, so that blame does not depend on order.
+
+JAX does not trace a function again that it has traced, so a leak shows in whichever test came
+first. A user context is part of the key of JAX's caches: with another value, nothing is found in
+them, and nothing that others have put there is cleared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["FreshTraces", "add_options", "configure"]
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the option and the ini value."""
+    parser.getgroup("jax-leaks").addoption(
+        "--jax-leaks-fresh",
+        action="store_true",
+        default=None,
+        help="Let each test trace its functions afresh (slower), so that each leak shows in "
+        "every test that has it.",
+    )
+    parser.addini(
+        "jax_leaks_fresh", "Trace afresh, as --jax-leaks-fresh does.", type="bool", default=False
+    )
+
+
+def configure(config: pytest.Config) -> None:
+    """Register the hook if it is asked for."""
+    option = config.getoption("jax_leaks_fresh", None)
+    if config.getini("jax_leaks_fresh") if option is None else option:
+        config.pluginmanager.register(FreshTraces(), "jaxleaks-fresh")
+
+
+class FreshTraces:
+    """Runs each test with a value of its own in a user context of JAX's."""
+
+    def __init__(self) -> None:
+        self._context: Any = None
+        self._numbers = itertools.count(1)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        """Enter a value that no test before has had; a repeated test gets a new one too."""
+        with self._fresh():
+            return (yield)
+
+    def _fresh(self) -> contextlib.AbstractContextManager[object]:
+        if self._context is None:
+            make = getattr(sys.modules.get("jax"), "make_user_context", None)
+            if make is None:
+                return contextlib.nullcontext()  # what nobody has imported has traced nothing
+            self._context = make(None)
+        fresh: contextlib.AbstractContextManager[object] = self._context(next(self._numbers))
+        return fresh
