@@ -17,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["FreshTraces", "add_options", "configure"]
+__all__ = ["FreshTraces", "add_options", "configure", "traces_afresh"]
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -36,9 +36,14 @@ def add_options(parser: pytest.Parser) -> None:
 
 def configure(config: pytest.Config) -> None:
     """Register the hook if it is asked for."""
-    option = config.getoption("jax_leaks_fresh", None)
-    if config.getini("jax_leaks_fresh") if option is None else option:
+    if traces_afresh(config):
         config.pluginmanager.register(FreshTraces(), "jaxleaks-fresh")
+
+
+def traces_afresh(config: pytest.Config) -> bool:
+    """Tell whether each test is to trace afresh: by the command line, else by the ini file."""
+    option = config.getoption("jax_leaks_fresh", None)
+    return bool(config.getini("jax_leaks_fresh") if option is None else option)
 
 
 class FreshTraces:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_jaxleaks.fresh import traces_afresh
+
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
@@ -83,7 +85,7 @@ class LeakLog:
             seen.append((f"{entry['nodeid']} (before the first test)".strip(), leak))
 
     @pytest.hookimpl(tryfirst=True, specname="pytest_sessionfinish")
-    def fail_for_leaks_before_tests(self, session: pytest.Session) -> None:
+    def pytest_jaxleaks_fail_for_imports(self, session: pytest.Session) -> None:
         """Fail a run in which all went well but the imports: no test can be blamed for them."""
         failing = any(not entry["accepted"] for entry in self._before_tests)
         if failing and session.exitstatus == pytest.ExitCode.OK:
@@ -117,6 +119,11 @@ class LeakLog:
                 terminalreporter.line(f"{holder}{title}: {_seen_in(seen)}")
             if len(ranked) > _MOST_HOLDERS:
                 terminalreporter.line(f"... and {len(ranked) - _MOST_HOLDERS} more holders{title}")
+        if not traces_afresh(terminalreporter.config):
+            terminalreporter.line(
+                "JAX traces a function once: other tests may share the traces of these. "
+                "--jax-leaks-fresh shows each leak in every test that has it."
+            )
 
 
 _PHASES = ("collection", "setup", "call", "teardown")
