@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax  # noqa: F401 - in-process runs drop what they import: JAX must not be among it
+import jax
 import jax.numpy  # noqa: F401
 import pytest
 

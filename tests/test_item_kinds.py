@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from suite_runs import LEAKY, run_suite
+
+if TYPE_CHECKING:
+    import pytest
 
 ASYNC_MODE = ("-o", "asyncio_default_fixture_loop_scope=function")
 
@@ -253,7 +256,7 @@ async def test_async(n):
 
 
 def test_property_tests(pytester: pytest.Pytester) -> None:
-    """A property test is reported once, with the example that leaked; failures stay what they are."""
+    """A property test is reported once, with its leaking example; failures stay as they are."""
     run = run_suite(pytester, LEAKY + HYPOTHESIS, *ASYNC_MODE)
     roots = run.roots()
     assert roots.pop("test_one_example") == ["example test_one_example(n=7)"]

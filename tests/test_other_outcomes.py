@@ -6,7 +6,6 @@ import signal
 import sys
 
 import pytest
-
 from suite_runs import LEAKY, run_suite
 
 OUTCOMES = """
@@ -210,5 +209,3 @@ def test_setup(store): pass
     text = (pytester.path / "junit.xml").read_text()
     assert 'errors="1" failures="1"' in text
     assert "kept by test_suite.Box.kept" in text
-
-

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from suite_runs import LEAKY, run_suite
+
+if TYPE_CHECKING:
+    import pytest
 
 THREADS = """
 import concurrent.futures
@@ -65,7 +68,7 @@ def test_helper_of_a_trace_is_clean(transform):
         thread = threading.Thread(target=helper, args=(inbox, finish))
         thread.start()
         inbox.put(x * 2)
-        y = jnp.cos(x) * float(jnp.sum(jnp.arange(5.0)))  # compiles while the trace runs
+        y = jnp.cos(x) * jnp.sum(jnp.arange(5.0))  # vmap and grad compile while they trace
         finish.set()
         thread.join()
         return y

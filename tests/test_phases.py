@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from suite_runs import LEAKY, run_suite
 
 FIXTURES = """

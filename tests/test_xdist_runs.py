@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from suite_runs import LEAKY, run_suite
+
+if TYPE_CHECKING:
+    import pytest
 
 SUITE = """
 EARLY = Box()

@@ -52,10 +52,24 @@ class FreshTraces:
     def __init__(self) -> None:
         self._context: Any = None
         self._numbers = itertools.count(1)
+        self._number = 0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        """Enter a value that no test before has had; a repeated test gets a new one too."""
+    def pytest_runtest_setup(self) -> Generator[None, object, object]:
+        """Take a value that no test before has had; a test that is run again gets a new one."""
+        self._number = next(self._numbers)
+        with self._fresh():
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        """Trace with the value of this test."""
+        with self._fresh():
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self) -> Generator[None, object, object]:
+        """Trace with the value of this test."""
         with self._fresh():
             return (yield)
 
@@ -65,5 +79,5 @@ class FreshTraces:
             if make is None:
                 return contextlib.nullcontext()  # what nobody has imported has traced nothing
             self._context = make(None)
-        fresh: contextlib.AbstractContextManager[object] = self._context(next(self._numbers))
+        fresh: contextlib.AbstractContextManager[object] = self._context(self._number)
         return fresh
