@@ -126,16 +126,16 @@ PROGRAMS = (
         "generator",
         """
         def numbers(x):
-            y = x * 2
-            yield y
-            yield y
+            x = x * 2
+            yield x
+            yield x
         kept = []
         def f(x):
             kept.append(numbers(x))
             return next(kept[-1])
         jax.jit(f)(1.0)
         """,
-        ".y",
+        "numbers.x",
     ),
     Program(
         "context_variable",
@@ -146,7 +146,7 @@ PROGRAMS = (
     Program(
         "thread_local",
         "jax.jit(lambda x: setattr(LOCAL, 'value', x + 1) or x)(1.0)",
-        "value",
+        "LOCAL",
         "LOCAL = threading.local()",
     ),
     Program(

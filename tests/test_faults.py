@@ -100,7 +100,7 @@ def test_hostile_objects(pytester: pytest.Pytester) -> None:
     assert holders.pop("test_resurrected").startswith("test_suite.")
     assert holders == {
         "test_object[Hostile]": "test_suite.Hostile.kept",
-        "test_object[Liar]": "test_suite.Liar.kept",
+        "test_object[Liar]": "test_suite.test_object.box",
         "test_object[Meta]": "test_suite.Meta.kept",
         "test_object[Leaky]": "test_suite.Leaky.kept",
         "test_keys": "test_suite.test_keys.table",

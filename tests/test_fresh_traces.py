@@ -63,7 +63,7 @@ def helper(x):
     TRACES.append(1)
     return x
 
-def pytest_sessionstart():
+def pytest_runtestloop():
     helper(1.0)
 
 def pytest_sessionfinish():

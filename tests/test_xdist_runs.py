@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pytest
 from suite_runs import LEAKY, run_suite
-
-if TYPE_CHECKING:
-    import pytest
 
 SUITE = """
 EARLY = Box()
@@ -27,6 +23,13 @@ class TestGroup:
     def test_clean(self):
         assert float(jax.jit(lambda x: x + 1)(1.0)) == 2.0
 """
+
+
+@pytest.fixture(autouse=True)
+def few_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load what is needed here only: each run starts three processes."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin,pytest_jaxleaks.plugin")
 
 
 def facts(run):

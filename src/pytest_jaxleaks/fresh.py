@@ -54,6 +54,11 @@ class FreshTraces:
         self._numbers = itertools.count(1)
         self._number = 0
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self) -> None:
+        """Make the context early: what was traced before it exists is traced once more."""
+        self._make_context()
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self) -> Generator[None, object, object]:
         """Take a value that no test before has had; a test that is run again gets a new one."""
@@ -74,10 +79,13 @@ class FreshTraces:
             return (yield)
 
     def _fresh(self) -> contextlib.AbstractContextManager[object]:
+        self._make_context()
         if self._context is None:
-            make = getattr(sys.modules.get("jax"), "make_user_context", None)
-            if make is None:
-                return contextlib.nullcontext()  # what nobody has imported has traced nothing
-            self._context = make(None)
+            return contextlib.nullcontext()  # what nobody has imported has traced nothing
         fresh: contextlib.AbstractContextManager[object] = self._context(self._number)
         return fresh
+
+    def _make_context(self) -> None:
+        make = getattr(sys.modules.get("jax"), "make_user_context", None)
+        if self._context is None and make is not None:
+            self._context = make(None)
