@@ -65,7 +65,7 @@ def test_plugins(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, pee
 def test_random_order(pytester: pytest.Pytester) -> None:
     """Whatever the order, the same tests have the same leaks."""
     for seed in (1, 2):
-        run = run_suite(pytester, LEAKY + SUITE, "-p", "randomly", "-p", f"randomly_seed={seed}")
+        run = run_suite(pytester, LEAKY + SUITE, f"--randomly-seed={seed}")
         assert run.roots() == ROOTS
 
 
