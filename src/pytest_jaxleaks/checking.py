@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_jaxleaks.item_kinds import Scene
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.roots import Surroundings
     from pytest_jaxleaks.thread_look import ThreadLook
     from pytest_jaxleaks.watching import Watch
 
@@ -278,7 +279,9 @@ class LeakCheck:
     ) -> None:
         from pytest_jaxleaks.scenes import code_under_test, surroundings_of
 
-        around = surroundings_of(item, self._fixtures.values(), scene)
+        def around() -> Surroundings:
+            return surroundings_of(item, self._fixtures.values(), scene)
+
         accepts = functools.partial(self._policy.accepts, mark=item.stash.get(_MARK, None))
         findings.add_sighting(watch.look(around, code_under_test(item)), accepts)
         if self._threads is not None:

@@ -20,6 +20,7 @@ from pytest_jaxleaks import unseen
 from pytest_jaxleaks.jax_internals import blocks_reference
 from pytest_jaxleaks.links import module_name
 from pytest_jaxleaks.object_kinds import EXCEPTIONAL_TYPES, Kind, Kinds
+from pytest_jaxleaks.reference_map import ReferenceMap, references_to
 from pytest_jaxleaks.roots import Root, RootFinder, Surroundings
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ __all__ = ["Holding", "Search", "find_holders"]
 # Beyond this many objects, asking the collector for the referrers of all of them (which compares
 # each reference in the heap with each object) is slower than a set of ids.
 _MOST_TARGETS_TO_ASK = 16
-_CHUNK = 1000
+_MOST_QUESTIONS = 16
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,7 @@ class _Climb:
             self._give_locals(frame)
         for tracer in self.tracers:
             self._note_root(tracer)
-        parents = self._young_parents()
-        self._climb_young(parents)
-        outside = self._referred_from_outside(parents)
+        outside = self._climb_young()
         if outside:
             # The collector answers for what it is not told to leave alone. Whoever froze the
             # heap does so again after a search.
@@ -207,32 +206,27 @@ class _Climb:
 
     # -- young objects ----------------------------------------------------------------------
 
-    def _young_parents(self) -> dict[int, list[int]]:
-        """Map the id of an object to the positions of the young objects that refer to it."""
-        parents: dict[int, list[int]] = {}
-        referents = gc.get_referents
-        kinds = self._kinds
-        for position, obj in enumerate(self._young):
-            if kinds[type(obj)]:
-                for child in referents(obj):
-                    parents.setdefault(id(child), []).append(position)
-        return parents
+    def _climb_young(self) -> list[Any]:
+        """Follow references among the young objects; return nodes that others refer to as well."""
+        heap = ReferenceMap([obj for obj in self._young if self._kinds[type(obj)]])
+        references: dict[int, int] = {}
+        frontier = {node_id for node_id in self._nodes if node_id not in self._roots}
+        while frontier:
+            above: set[int] = set()
+            for parent, child_ids in heap.parents_of(frontier):
+                for child_id in child_ids:
+                    references[child_id] = references.get(child_id, 0) + 1
+                    if self._take(parent, child_id):
+                        above.add(id(parent))
+            frontier = above
+        return self._referred_from_outside(references)
 
-    def _climb_young(self, parents: dict[int, list[int]]) -> None:
-        waiting = deque(node_id for node_id in self._nodes if node_id not in self._roots)
-        while waiting:
-            child_id = waiting.popleft()
-            for position in parents.get(child_id, ()):
-                parent = self._young[position]
-                if self._take(parent, child_id):
-                    waiting.append(id(parent))
-
-    def _referred_from_outside(self, parents: dict[int, list[int]]) -> list[Any]:
+    def _referred_from_outside(self, references: dict[int, int]) -> list[Any]:
         """Return the nodes that have more references than the young objects explain."""
         own = _own_reference_count()
         for obj, count in zip(self._young, self._counts, strict=True):
             if id(obj) in self._nodes and id(obj) not in self._roots:
-                left = count - own - len(parents.get(id(obj), ()))
+                left = count - own - references.get(id(obj), 0)
                 if left > 0:
                     self._missing[id(obj)] = left
         if self._missing:
@@ -252,11 +246,22 @@ class _Climb:
     # -- older objects ----------------------------------------------------------------------
 
     def _climb_old(self, targets: list[Any]) -> None:
-        """Follow references from older objects, one question to the collector per step."""
+        """Follow references from older objects.
+
+        One question to the collector per step; if that takes many steps (a long linked list), all
+        objects are mapped once instead.
+        """
+        heap: ReferenceMap | None = None
+        steps = 0
         while targets:
             while targets:
                 self._ignored.add(id(targets))
-                targets = self._step(targets)
+                if steps == _MOST_QUESTIONS:
+                    everything = gc.get_objects()
+                    self._ignored.add(id(everything))
+                    heap = ReferenceMap(everything)
+                targets = self._step(targets, heap)
+                steps += 1
             if self._unexplained():
                 self._missing.clear()
                 targets = self._look_beyond_the_collector()
@@ -265,21 +270,25 @@ class _Climb:
         """Tell whether something that the collector does not see holds a node."""
         return any(left > 0 for left in self._missing.values())
 
-    def _step(self, targets: list[Any]) -> list[Any]:
+    def _step(self, targets: list[Any], heap: ReferenceMap | None) -> list[Any]:
         wanted = set(map(id, targets))
         found = []
-        referrers = [obj for obj in _referrers(targets, wanted) if id(obj) not in self._ignored]
-        self._count_old_references(wanted, referrers)
-        for parent in referrers:
-            for child_id in wanted.intersection(map(id, gc.get_referents(parent))):
+        pairs = _ask_collector(targets, wanted) if heap is None else heap.parents_of(wanted)
+        pairs = [(parent, ids) for parent, ids in pairs if id(parent) not in self._ignored]
+        self._ignored.add(id(pairs))
+        self._count_old_references(wanted, pairs)
+        for parent, child_ids in pairs:
+            for child_id in child_ids:
                 if self._take(parent, child_id):
                     found.append(parent)
         return found
 
-    def _count_old_references(self, wanted: set[int], referrers: list[Any]) -> None:
+    def _count_old_references(self, wanted: set[int], pairs: list[tuple[Any, list[int]]]) -> None:
         """Subtract what older objects explain; an old node must have any referrer at all."""
-        old = [obj for obj in referrers if id(obj) not in self._counted]
-        explained = Counter(filter(wanted.__contains__, map(id, gc.get_referents(*old))))
+        explained: Counter[int] = Counter()
+        for parent, child_ids in pairs:
+            if id(parent) not in self._counted:
+                explained.update(child_ids)
         for node_id in wanted:
             if node_id in self._missing:
                 self._missing[node_id] -= explained[node_id]
@@ -343,17 +352,13 @@ class _Climb:
         return reached
 
 
-def _referrers(targets: list[Any], wanted: set[int]) -> Iterable[Any]:
-    if len(targets) <= _MOST_TARGETS_TO_ASK:
-        found = gc.get_referrers(*targets)
-        counts = list(map(sys.getrefcount, found))
-        own = _own_reference_count()
-        # Python 3.13 names the tuple of arguments too, to which nothing else refers.
-        return [obj for obj, count in zip(found, counts, strict=True) if count > own]
-    heap = gc.get_objects()
-    found = []
-    for start in range(0, len(heap), _CHUNK):
-        chunk = heap[start : start + _CHUNK]
-        if not wanted.isdisjoint(map(id, gc.get_referents(*chunk))):
-            found += [obj for obj in chunk if not wanted.isdisjoint(map(id, gc.get_referents(obj)))]
-    return found
+def _ask_collector(targets: list[Any], wanted: set[int]) -> Iterable[tuple[Any, list[int]]]:
+    """Return the objects that refer to one of the targets, and the ids of those they refer to."""
+    if len(targets) > _MOST_TARGETS_TO_ASK:
+        return ReferenceMap(gc.get_objects()).parents_of(wanted)
+    found = gc.get_referrers(*targets)
+    counts = list(map(sys.getrefcount, found))
+    own = _own_reference_count()
+    # Python 3.13 names the tuple of arguments too, to which nothing else refers.
+    referrers = [obj for obj, count in zip(found, counts, strict=True) if count > own]
+    return [(obj, references_to(wanted, obj)) for obj in referrers]

@@ -31,6 +31,7 @@ __all__ = [
     "is_jax_module",
     "is_jax_type",
     "jax_is_imported",
+    "may_be_jax_cache",
     "record_of",
     "trace_of",
     "traced_by",
@@ -78,12 +79,18 @@ def is_jax_function(obj: Any) -> bool:
     return type(obj) is types.FunctionType and is_jax_module(obj.__globals__.get("__name__"))
 
 
+def may_be_jax_cache(cls: type) -> bool:
+    """Tell whether an object of ``cls`` can be one of JAX's caches."""
+    if cls is functools._lru_cache_wrapper:
+        return True
+    return is_jax_type(cls) and cls.__name__.endswith("LRUCache")
+
+
 def is_jax_cache(obj: Any) -> bool:
     """Tell whether ``obj`` is a cache of JAX's own, whatever it is built on."""
-    cls = type(obj)
-    if cls is functools._lru_cache_wrapper:
+    if type(obj) is functools._lru_cache_wrapper:
         return is_jax_module(getattr(obj, "__module__", None))
-    return is_jax_type(cls) and cls.__name__.endswith("LRUCache")
+    return may_be_jax_cache(type(obj))
 
 
 def is_book_keeping(cls: type) -> bool:

@@ -23,7 +23,7 @@ from pytest_jaxleaks.roots import Surroundings
 from pytest_jaxleaks.thread_look import running_traces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
 __all__ = ["Sighting", "Watch", "no_tracer_leaks"]
@@ -76,18 +76,19 @@ class Watch:
         """Do not report what belongs to a trace of which a tracer is alive now."""
         self._known_traces.update(filter(None, map(trace_of, self._census.living())))
 
-    def look(self, surroundings: Surroundings, code: CodeUnderTest) -> Sighting:
+    def look(self, surroundings: Callable[[], Surroundings], code: CodeUnderTest) -> Sighting:
         """Report the leaks that came up since the last look.
 
         Args:
-            surroundings: what the caller knows about the program.
+            surroundings: returns what the caller knows about the program; asked for only when a
+                tracer is alive.
             code: what belongs to the project.
         """
         self._running = set()
         young = self._census.look()
         found = None
         if young is not None:
-            found = self._search(young, surroundings, code)
+            found = self._search(young, surroundings(), code)
             del young
         # What a trace has made that still runs may be a leak at the next look: it stays young.
         if not self._shares and not self._running:
@@ -187,7 +188,7 @@ class no_tracer_leaks(contextlib.ContextDecorator):  # noqa: N801 (used as a sta
     def _raise_for(self, watch: Watch, frames: tuple[FrameType, ...]) -> None:
         package = frames[0].f_globals.get("__name__", "") if frames else ""
         code = CodeUnderTest(Path.cwd(), package.partition(".")[0])
-        sighting = watch.look(Surroundings(running=frames), code)
+        sighting = watch.look(lambda: Surroundings(running=frames), code)
         leaks = not_ignored(sighting.leaks, self._ignore)
         if leaks:
             raise TracerLeakError(describe_leaks(leaks, "the block"), leaks)
