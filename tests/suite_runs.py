@@ -15,6 +15,8 @@ import jax
 import jax.numpy  # noqa: F401
 import pytest
 
+import pytest_jaxleaks.watching  # noqa: F401
+
 LEAKY = """
 import asyncio
 import contextlib
