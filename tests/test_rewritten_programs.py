@@ -22,7 +22,9 @@ def test_every_kind_of_test(pytester: pytest.Pytester) -> None:
         holders = [leak["holder"] for leak in entry["leaks"]]
         found.setdefault((path[len("test_") : -len(".py")], program), []).extend(holders)
     leaking = {program.name: program.holder for program in PROGRAMS if program.holder}
-    assert set(found) == {(kind, name) for kind in KINDS for name in leaking}
+    expected = {(kind, name) for kind in KINDS for name in leaking}
+    # A coroutine runs in a copy of the context, which is gone when the test has ended.
+    assert set(found) == expected - {("async", "context_variable")}
     for (kind, name), holders in found.items():
         assert len(holders) == 1, (kind, name, holders)
         assert holders[0].endswith(leaking[name]), (kind, name, holders)
