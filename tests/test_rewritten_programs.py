@@ -16,6 +16,7 @@ def test_every_kind_of_test(pytester: pytest.Pytester, kind: str) -> None:
     for name, leaks in run.leaks().items():
         program = name.rpartition("test_")[2].removesuffix("_only")
         found[program] = [leak["holder"] for leak in leaks]
+    found.pop("", None)  # the context of this process keeps what an earlier run has set in it
     leaking = {program.name: program.holder for program in PROGRAMS if program.holder}
     if kind == "async":  # a coroutine runs in a copy of the context, which is gone afterwards
         del leaking["context_variable"]

@@ -1,6 +1,6 @@
 """A fixture that leaks is blamed by name and scope, once; the tests that use it are not.
 
-``pytest --jax-leaks`` reports ``fixture 'statistics' (module scope)`` for the first test that uses it.
+``pytest --jax-leaks`` reports ``fixture 'statistics' (module scope)`` for the first such test.
 """
 
 import jax
