@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from _pytest.terminal import TerminalReporter
 
-    from pytest_jaxleaks.leaks import Leak
 
 __all__ = ["KNOWN", "Known", "add_options", "configure"]
 
@@ -31,7 +30,7 @@ class Known:
         self._keys = {entry.key for entry in entries}
         self._everything = everything
 
-    def __contains__(self, leak: Leak) -> bool:
+    def __contains__(self, leak: Any) -> bool:
         function = leak.traced.function if leak.traced is not None else ""
         return self._everything or (leak.holder, function) in self._keys
 

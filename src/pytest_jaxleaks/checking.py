@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
+import time
 import traceback
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest.outcomes import Failed  # pytest.fail.Exception, under a name that can be typed
 
 from pytest_jaxleaks import marks
 from pytest_jaxleaks.baseline_options import KNOWN
-from pytest_jaxleaks.errors import InvalidArgumentError, JaxLeaksError, TracerLeakError
+from pytest_jaxleaks.errors import InvalidArgumentError
+from pytest_jaxleaks.findings import Findings, entries
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator
 
+    from pytest_jaxleaks.item_kinds import Scene
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.roots import Surroundings
+    from pytest_jaxleaks.thread_look import ThreadLook
     from pytest_jaxleaks.watching import Watch
 
-__all__ = ["JaxLeaksWarning", "LeakCheck", "ReportedLeakError", "add_options", "configure"]
+__all__ = ["JaxLeaksWarning", "LeakCheck", "add_options", "configure"]
 
 _THIRD_PARTY = ("fail", "warn")
+# JAX needs several times as long to trace even an empty function: a fixture that was faster than
+# this (in seconds) has leaked nothing.
+_SHORTEST_TRACE = 50e-6
 
 
 class JaxLeaksWarning(UserWarning):
     """Something inside of pytest-jaxleaks went wrong; the test's outcome is not touched."""
-
-
-class ReportedLeakError(TracerLeakError, Failed):
-    """A tracer leak as pytest reports it: the message alone, without a traceback of ours."""
-
-    def __init__(self, message: str, leaks: Sequence[Leak] = ()) -> None:
-        Failed.__init__(self, message, pytrace=False)
-        self.leaks = tuple(leaks)
-
-
-# What users see, in reports and in ``raises=``, is the public name.
-ReportedLeakError.__name__ = ReportedLeakError.__qualname__ = "TracerLeakError"
-ReportedLeakError.__module__ = "builtins"
 
 
 @dataclass(frozen=True)
@@ -51,22 +47,16 @@ class Policy:
     ignore: tuple[str, ...] = ()
     third_party: str = "fail"
 
-
-@dataclass
-class Findings:
-    """What was found in one phase of one test: leaks that fail it, and others.
-
-    ``known`` are those of the accepted ones that nothing but the baseline accepts.
-    """
-
-    failing: list[Leak] = field(default_factory=list)
-    accepted: list[Leak] = field(default_factory=list)
-    known: list[Leak] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    held_by_jax: int = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.failing or self.accepted or self.notes or self.held_by_jax)
+    def accepts(
+        self, leak: Leak, mark: marks.NoTracerLeak | marks.AllowTracerLeak | None = None
+    ) -> bool:
+        """Tell whether a leak does not fail a test that has ``mark``."""
+        if isinstance(mark, marks.AllowTracerLeak):
+            return True
+        ignore = self.ignore + (mark.ignore if mark is not None else ())
+        if any(leak.matches(pattern) for pattern in ignore):
+            return True
+        return leak.owner == "third-party" and self.third_party == "warn"
 
 
 _MARK = pytest.StashKey["marks.NoTracerLeak | marks.AllowTracerLeak | None"]()
@@ -121,7 +111,13 @@ class LeakCheck:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._watch: Watch | None = None
+        self._threads: ThreadLook | None = None
         self._fixtures: dict[int, pytest.FixtureDef[Any]] = {}
+        # The phase in which fixtures are set up or torn down right now, and since when.
+        self._stage: tuple[pytest.Item, Findings] | None = None
+        self._since = 0.0
+        self._before_tests: Findings | None = None
+        self._unchecked_ran = False
 
     # -- before the tests -------------------------------------------------------------------
 
@@ -141,24 +137,68 @@ class LeakCheck:
                 name = "allow_tracer_leak" if "reason" in str(error) else "no_tracer_leak"
                 raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.{name}: {error}.") from None
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Look for what importing the tests has leaked: no test is to blame for it."""
+        if not self._policy.everywhere or session.config.option.collectonly or not session.items:
+            return
+        try:
+            self._begin(session.config)
+        except Exception:
+            _warn_of_own_fault("what was imported")
+
     def _checks(self, item: pytest.Item) -> bool:
         mark = item.stash.get(_MARK, None)
         return self._policy.everywhere or isinstance(mark, marks.NoTracerLeak)
+
+    def _begin(self, config: pytest.Config) -> None:
+        """Start the watch as soon as there is something to watch."""
+        if self._watch is None and "jax" in sys.modules:
+            from pytest_jaxleaks.roots import Surroundings
+            from pytest_jaxleaks.scenes import project
+            from pytest_jaxleaks.thread_look import ThreadLook
+            from pytest_jaxleaks.watching import Watch
+
+            watch, threads = Watch(), ThreadLook()
+            if self._policy.everywhere:
+                self._before_tests = Findings("collection")
+                sighting = watch.look_back(Surroundings(), project(config))
+                self._before_tests.add(sighting.leaks, self._policy.accepts)
+            watch.start()
+            threads.start()
+            self._watch, self._threads = watch, threads
 
     # -- fixtures ---------------------------------------------------------------------------
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
-        """Remember which fixtures have a value, to name them."""
+        """Remember which fixtures have a value, to name them, and look at what one has done."""
+        since = self._since = time.perf_counter()
         try:
-            return (yield)
+            value = yield
         finally:
             self._fixtures[id(fixturedef)] = fixturedef
+        self._look_at_fixture(fixturedef, since)
+        return value
 
     @pytest.hookimpl(trylast=True)
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
-        """Forget a fixture that is gone."""
-        self._fixtures.pop(id(fixturedef), None)
+        """Forget a fixture that is gone, and look at what its end has done."""
+        if self._fixtures.pop(id(fixturedef), None) is not None:
+            self._look_at_fixture(fixturedef, self._since)
+
+    def _look_at_fixture(self, fixturedef: pytest.FixtureDef[Any], since: float) -> None:
+        """Tell a fixture's leaks from those of the next one."""
+        now = time.perf_counter()
+        if self._stage is not None and now - since > _SHORTEST_TRACE:
+            item, findings = self._stage
+            before = len(findings.failing) + len(findings.accepted)
+            self._look_into(findings, item, None)
+            if len(findings.failing) + len(findings.accepted) > before:
+                from pytest_jaxleaks.scenes import fixture_text
+
+                findings.fixtures.append(fixture_text(fixturedef))
+        self._since = time.perf_counter()
 
     # -- the three phases -------------------------------------------------------------------
 
@@ -166,8 +206,13 @@ class LeakCheck:
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         """Look after the fixtures of a test were set up."""
         if not self._checks(item):
+            self._unchecked_ran = True
             return (yield)
-        self._begin()
+        item.stash[_FINDINGS] = {}
+        self._begin(item.config)
+        if self._unchecked_ran and self._watch is not None:
+            self._watch.know_running()
+            self._unchecked_ran = False
         return (yield from self._phase(item, "setup", None))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -175,11 +220,14 @@ class LeakCheck:
         """Keep the test's frame and look when the test has ended."""
         if not self._checks(item):
             return (yield)
-        from pytest_jaxleaks.frame_keeping import FrameKeeper
-        from pytest_jaxleaks.scenes import codes_of
+        from pytest_jaxleaks.item_kinds import Scene
+        from pytest_jaxleaks.scenes import code_under_test
 
-        with FrameKeeper(codes_of(item)) as keeper:
-            return (yield from self._phase(item, "call", keeper))
+        with contextlib.ExitStack() as stack:
+            scene = stack.enter_context(Scene().keep(item))
+            if self._threads is not None:
+                stack.enter_context(self._threads.during(code_under_test(item)))
+            return (yield from self._phase(item, "call", scene))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -188,72 +236,58 @@ class LeakCheck:
             return (yield)
         return (yield from self._phase(item, "teardown", None))
 
-    def _phase(self, item: pytest.Item, phase: str, keeper: Any) -> Generator[None, object, object]:
+    def _phase(
+        self, item: pytest.Item, phase: str, scene: Scene | None
+    ) -> Generator[None, object, object]:
         __tracebackhide__ = True
+        findings = Findings(phase)
+        self._stage = None if phase == "call" else (item, findings)
+        self._since = time.perf_counter()
         try:
             result = yield
         except (KeyboardInterrupt, pytest.exit.Exception):
             raise
         except BaseException:
-            self._look(item, phase, keeper, failed=True)
+            self._look(findings, item, scene, failed=True)
             raise
-        findings = self._look(item, phase, keeper, failed=False)
+        finally:
+            self._stage = None
+        self._look(findings, item, scene, failed=False)
         if findings.failing:
-            raise _failure(findings.failing, phase)
+            raise findings.failure()
         self._check_strictness(item, phase)
         return result
 
-    def _begin(self) -> None:
-        """Start the watch as soon as there is something to watch."""
-        if self._watch is None and "jax" in sys.modules:
-            from pytest_jaxleaks.watching import Watch
-
-            self._watch = Watch()
-            self._watch.start()
-
-    def _look(self, item: pytest.Item, phase: str, keeper: Any, *, failed: bool) -> Findings:
-        """Look, whatever happens inside of the engine."""
-        self._begin()
-        findings = Findings()
-        if self._watch is not None:
-            try:
-                findings = self._findings(item, self._watch, keeper)
-            except Exception:
-                _warn_of_own_fault(item)
+    def _look(
+        self, findings: Findings, item: pytest.Item, scene: Scene | None, *, failed: bool
+    ) -> None:
+        self._look_into(findings, item, scene)
         if findings:
-            item.stash.setdefault(_FINDINGS, {})[phase] = findings
-            _add_section(item, phase, findings, failed=failed)
-        return findings
+            item.stash.setdefault(_FINDINGS, {})[findings.phase] = findings
+            findings.add_section(item, failed=failed)
 
-    def _findings(self, item: pytest.Item, watch: Watch, keeper: Any) -> Findings:
+    def _look_into(self, findings: Findings, item: pytest.Item, scene: Scene | None) -> None:
+        """Look, whatever happens inside of the engine."""
+        try:
+            self._begin(item.config)
+            if self._watch is not None:
+                self._find(findings, item, self._watch, scene)
+        except Exception:
+            _warn_of_own_fault(item.nodeid)
+
+    def _find(
+        self, findings: Findings, item: pytest.Item, watch: Watch, scene: Scene | None
+    ) -> None:
         from pytest_jaxleaks.scenes import code_under_test, surroundings_of
 
-        frames = keeper.frames if keeper is not None else ()
-        sighting = watch.look(
-            lambda: surroundings_of(item, self._fixtures.values(), frames), code_under_test(item)
-        )
-        findings = Findings(held_by_jax=sighting.held_by_jax)
-        for leak in sighting.leaks:
-            accepted = self._accepts(item, leak)
-            if not accepted and leak in item.config.stash.get(KNOWN, ()):
-                accepted = True
-                findings.known.append(leak)
-            (findings.accepted if accepted else findings.failing).append(leak)
-        if sighting.kept_by_machinery:
-            findings.notes.append(
-                f"{sighting.kept_by_machinery} traced value(s) are kept by the test run alone, "
-                "such as by pytest's log capture: log shapes, or use jax.debug.print."
-            )
-        return findings
+        def around() -> Surroundings:
+            return surroundings_of(item, self._fixtures.values(), scene)
 
-    def _accepts(self, item: pytest.Item, leak: Leak) -> bool:
-        mark = item.stash.get(_MARK, None)
-        if isinstance(mark, marks.AllowTracerLeak):
-            return True
-        ignore = self._policy.ignore + (mark.ignore if mark is not None else ())
-        if any(leak.matches(pattern) for pattern in ignore):
-            return True
-        return leak.owner == "third-party" and self._policy.third_party == "warn"
+        accepts = functools.partial(self._policy.accepts, mark=item.stash.get(_MARK, None))
+        known = item.config.stash.get(KNOWN, ())
+        findings.add_sighting(watch.look(around, code_under_test(item)), accepts, known)
+        if self._threads is not None:
+            findings.add(self._threads.leaks(watch), accepts, known)
 
     def _check_strictness(self, item: pytest.Item, phase: str) -> None:
         __tracebackhide__ = True
@@ -277,44 +311,28 @@ class LeakCheck:
         report = yield
         findings = item.stash.get(_FINDINGS, {}).get(call.when)
         if findings is not None:
-            report.__dict__["jax_leaks"] = [leak.as_dict() for leak in findings.failing]
-            report.__dict__["jax_leaks_accepted"] = [leak.as_dict() for leak in findings.accepted]
-            report.__dict__["jax_leaks_known"] = [leak.as_dict() for leak in findings.known]
-            report.__dict__["jax_leaks_held_by_jax"] = findings.held_by_jax
+            report.__dict__.update(findings.as_attributes())
+        if self._before_tests:
+            report.__dict__["jax_leaks_collection"] = entries(self._before_tests, item.session)
+            self._before_tests = None
         return report
 
     def pytest_unconfigure(self) -> None:
         """Leave the garbage collector as it was found."""
+        if self._threads is not None:
+            self._threads.stop()
+            self._threads = None
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
 
 
-_STRETCHES = {"setup": "setting up the test's fixtures", "call": "the test", "teardown": "teardown"}
-
-
-def _failure(leaks: Sequence[Leak], phase: str) -> JaxLeaksError:
-    from pytest_jaxleaks.leak_text import describe_leaks
-
-    return ReportedLeakError(describe_leaks(leaks, _STRETCHES[phase]), leaks)
-
-
-def _add_section(item: pytest.Item, phase: str, findings: Findings, *, failed: bool) -> None:
-    """Show what does not fail the test: accepted leaks, notes, leaks beside another failure."""
-    from pytest_jaxleaks.leak_text import describe_leaks
-
-    leaks = findings.failing + findings.accepted if failed else findings.accepted
-    parts = [describe_leaks(leaks, _STRETCHES[phase])] if leaks else []
-    if parts or findings.notes:
-        item.add_report_section(phase, "tracer leaks", "\n".join([*parts, *findings.notes]))
-
-
-def _warn_of_own_fault(item: pytest.Item) -> None:
+def _warn_of_own_fault(subject: str) -> None:
     """Warn with a traceback; not even ``-W error`` makes a failed test of it."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", JaxLeaksWarning)
         warnings.warn(
-            f"pytest-jaxleaks could not check {item.nodeid} because of an error of its own; the "
+            f"pytest-jaxleaks could not check {subject} because of an error of its own; the "
             f"test's outcome stands. Please report it.\n{traceback.format_exc()}",
             JaxLeaksWarning,
             stacklevel=2,

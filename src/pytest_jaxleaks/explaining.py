@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import traceback
 import warnings
@@ -132,8 +133,8 @@ class _Explainer:
         from pytest_jaxleaks import scenes
 
         if isinstance(node, pytest.Item):
-            around = scenes.surroundings_of(node, self._fixtures.values(), frames)
-            return around, scenes.code_under_test(node)
+            around = scenes.surroundings_of(node, self._fixtures.values())
+            return dataclasses.replace(around, frames=frames), scenes.code_under_test(node)
         # A module that could not be imported must not be asked for what it defines.
         from pytest_jaxleaks.leaks import CodeUnderTest
         from pytest_jaxleaks.roots import Surroundings

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_jaxleaks.fresh import traces_afresh
+
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
@@ -66,6 +68,7 @@ class LeakLog:
         self._tests: list[dict[str, Any]] = []
         self._failing: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         self._accepted: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        self._before_tests: list[dict[str, Any]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the leaks of one phase of one test."""
@@ -76,6 +79,25 @@ class LeakLog:
                 by_holder.setdefault(leak["holder"], []).append((report.nodeid, leak))
         if failing or accepted:
             self._tests.append(_entry(report, failing + accepted))
+        for entry in getattr(report, "jax_leaks_collection", []):
+            self._take_before_tests(dict(entry))
+
+    def _take_before_tests(self, entry: dict[str, Any]) -> None:
+        """Take what importing the tests has leaked, once: each xdist worker reports it."""
+        if entry in self._before_tests:
+            return
+        self._before_tests.append(entry)
+        by_holder = self._accepted if entry["accepted"] else self._failing
+        for leak in entry["leaks"]:
+            seen = by_holder.setdefault(leak["holder"], [])
+            seen.append((f"{entry['nodeid']} (before the first test)".strip(), leak))
+
+    @pytest.hookimpl(tryfirst=True, specname="pytest_sessionfinish")
+    def pytest_jaxleaks_fail_for_imports(self, session: pytest.Session) -> None:
+        """Fail a run in which all went well but the imports: no test can be blamed for them."""
+        failing = any(not entry["accepted"] for entry in self._before_tests)
+        if failing and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
@@ -85,7 +107,7 @@ class LeakLog:
                 "version": _FORMAT,
                 "jax": _jax_version(),
                 "python": platform.python_version(),
-                "tests": self._tests,
+                "tests": sorted([*map(_contract, self._before_tests), *self._tests], key=_order),
             }
             write_atomically(self._target, json.dumps(document, indent=1, ensure_ascii=False))
 
@@ -93,6 +115,11 @@ class LeakLog:
         """Sum up by holder: one thing to mend, however many tests it shows in."""
         if not self._failing and not self._accepted:
             return
+        for entry in self._before_tests:
+            terminalreporter.section(
+                f"tracer leaks before the first test {entry['nodeid']}".strip()
+            )
+            terminalreporter.line(entry["text"])
         terminalreporter.section("tracer leaks by holder")
         for title, by_holder in (("", self._failing), (" (accepted)", self._accepted)):
             ranked = sorted(by_holder.items(), key=lambda entry: (-len(entry[1]), entry[0]))
@@ -100,6 +127,26 @@ class LeakLog:
                 terminalreporter.line(f"{holder}{title}: {_seen_in(seen)}")
             if len(ranked) > _MOST_HOLDERS:
                 terminalreporter.line(f"... and {len(ranked) - _MOST_HOLDERS} more holders{title}")
+        if not traces_afresh(terminalreporter.config):
+            terminalreporter.line(
+                "JAX traces a function once: other tests may share the traces of these. "
+                "--jax-leaks-fresh shows each leak in every test that has it."
+            )
+
+
+_PHASES = ("collection", "setup", "call", "teardown")
+
+
+def _order(entry: dict[str, Any]) -> tuple[Any, ...]:
+    """Order entries by where the test stands: with xdist, tests end in any order."""
+    phase = entry["phase"]
+    rank = _PHASES.index(phase) if phase in _PHASES else len(_PHASES)
+    return entry["path"], entry["line"], entry["nodeid"], rank
+
+
+def _contract(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry without what is no part of the format."""
+    return {key: value for key, value in entry.items() if key not in ("accepted", "text")}
 
 
 def _entry(report: pytest.TestReport, leaks: list[dict[str, Any]]) -> dict[str, Any]:

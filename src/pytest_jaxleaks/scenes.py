@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,17 +17,35 @@ if TYPE_CHECKING:
 
     import pytest
 
-__all__ = ["code_under_test", "codes_of", "surroundings_of"]
+    from pytest_jaxleaks.item_kinds import Scene
+
+__all__ = [
+    "code_under_test",
+    "codes_of",
+    "codes_of_item",
+    "fixture_text",
+    "project",
+    "surroundings_of",
+]
 
 _DEEPEST_WRAPPER = 5
 
 
-def codes_of(item: pytest.Item) -> set[types.CodeType]:
+def codes_of_item(item: pytest.Item) -> set[types.CodeType]:
     """Return the code of the test function, and of what its decorators wrap."""
-    module = getattr(item, "module", None)
-    file = getattr(module, "__file__", None)
+    file = getattr(getattr(item, "module", None), "__file__", None)
+    return codes_of(getattr(item, "obj", None), file)
+
+
+def codes_of(function: Any, file: str | None) -> set[types.CodeType]:
+    """Return the code of a function, and of what its decorators wrap.
+
+    Args:
+        function: the function or method; anything else has no code.
+        file: the source file of what a decorator may have wrapped without saying so.
+    """
     found: set[types.CodeType] = set()
-    waiting = [(getattr(item, "obj", None), 0)]
+    waiting = [(function, 0)]
     while waiting:
         function, depth = waiting.pop()
         function = getattr(function, "__func__", function)
@@ -56,13 +76,18 @@ def code_under_test(item: pytest.Item) -> CodeUnderTest:
     return CodeUnderTest(Path(item.config.rootpath), module.partition(".")[0])
 
 
+def project(config: pytest.Config) -> CodeUnderTest:
+    """Return what belongs to the project, where there is no test to go by."""
+    return CodeUnderTest(Path(config.rootpath))
+
+
 def surroundings_of(
     item: pytest.Item,
     fixtures: Iterable[pytest.FixtureDef[Any]],
-    frames: Iterable[types.FrameType] = (),
+    scene: Scene | None = None,
 ) -> Surroundings:
     """Return by what a program can reach values while ``item`` is the current test."""
-    roots: dict[int, Root] = {}
+    roots = {} if scene is None else scene.roots()
     for fixture in fixtures:
         _add_fixture(roots, fixture)
     instance = getattr(item, "instance", None)
@@ -70,21 +95,42 @@ def surroundings_of(
         module = module_name(type(instance))
         name = class_name(type(instance))
         roots[id(instance)] = Root("local", f"instance of {name}", f"{module}.{name}", module)
-    names = getattr(getattr(item, "dtest", None), "globs", None)
-    if type(names) is dict:
-        roots[id(names)] = Root("local", f"names of doctest {item.name}", item.name)
-    return Surroundings(roots=roots, frames=tuple(frames))
+    frames = () if scene is None else scene.frames()
+    return Surroundings(roots=roots, frames=frames)
+
+
+def fixture_text(fixture: pytest.FixtureDef[Any]) -> str:
+    """Return what a programmer calls a fixture."""
+    return f"fixture '{fixture.argname}' ({fixture.scope} scope)"
 
 
 def _add_fixture(roots: dict[int, Root], fixture: pytest.FixtureDef[Any]) -> None:
-    module = fixture.func.__module__
-    text = f"fixture '{fixture.argname}' ({fixture.scope} scope)"
-    root = Root("fixture", text, f"{module}.{fixture.argname}", module)
+    module = getattr(fixture.func, "__module__", "")
+    root = Root("fixture", fixture_text(fixture), f"{module}.{fixture.argname}", module)
+    for suspended in _suspended(getattr(fixture, "_finalizers", ())):
+        roots[id(suspended)] = root
     # The definition leads to a suspended generator; the value is what a test sees.
     roots[id(fixture)] = root
     value = fixture.cached_result[0] if fixture.cached_result else None
     if _is_plain_object(value):
         roots[id(value)] = root
+
+
+_WRAPPERS = (list, tuple, functools.partial, types.FunctionType, types.CellType, types.MethodType)
+_SUSPENDED = (types.GeneratorType, types.AsyncGeneratorType, types.CoroutineType)
+
+
+def _suspended(finalizers: Any) -> Iterator[Any]:
+    """Yield the generators of ``yield`` fixtures: pytest and its plugins wrap them differently."""
+    waiting = [(finalizer, 0) for finalizer in finalizers]
+    while waiting:
+        obj, depth = waiting.pop()
+        if isinstance(obj, _SUSPENDED):
+            yield obj
+        elif isinstance(obj, _WRAPPERS) and depth < _DEEPEST_WRAPPER:
+            inner = (obj.__closure__ or ()) if isinstance(obj, types.FunctionType) else None
+            children = gc.get_referents(obj) if inner is None else inner
+            waiting += [(child, depth + 1) for child in children]
 
 
 def _is_plain_object(value: Any) -> bool:

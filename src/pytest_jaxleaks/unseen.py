@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import re
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,13 @@ def other_threads() -> Iterator[tuple[str, list[FrameType]]]:
                 stack.append(walker)
                 walker = walker.f_back
             if not any(is_jax_module(each.f_globals.get("__name__")) for each in stack):
-                yield names.get(ident, "?"), stack
+                yield _without_number(names.get(ident, "?")), stack
+
+
+def _without_number(name: str) -> str:
+    """Return ``worker`` for ``Thread-3 (worker)``: the number depends on what ran before."""
+    match = re.fullmatch(r"Thread-\d+ \((.+)\)", name)
+    return name if match is None else match[1]
 
 
 def thread_local_values(heap: list[Any]) -> Iterator[tuple[Any, Root]]:

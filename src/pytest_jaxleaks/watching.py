@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import sys
+import threading
 import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.census import Census
 from pytest_jaxleaks.errors import TracerLeakError
-from pytest_jaxleaks.holders import find_holders
+from pytest_jaxleaks.holders import Search, find_holders
 from pytest_jaxleaks.jax_internals import is_internal_file, trace_of
 from pytest_jaxleaks.leak_text import describe_leaks
 from pytest_jaxleaks.leaks import CodeUnderTest, Leak, leaks_from, not_ignored
 from pytest_jaxleaks.patterns import check_patterns
 from pytest_jaxleaks.roots import Surroundings
+from pytest_jaxleaks.thread_look import running_traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -54,6 +57,7 @@ class Watch:
         self._census: Census = Census() if outer is None else outer._census
         self._reported: dict[int, weakref.ref[Any]] = {}
         self._known_traces: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._running: set[int] = set()
 
     def start(self) -> None:
         """Count what exists now as old."""
@@ -83,21 +87,42 @@ class Watch:
                 tracer is alive.
             code: what belongs to the project.
         """
+        self._running = set()
         young = self._census.look()
         found = None
         if young is not None:
             found = self._search(young, surroundings(), code)
             self._leave_old_ones_to_the_past(young)
             del young
-        if self._outer is None:
+        # What a trace has made that still runs may be a leak at the next look: it stays young.
+        if self._outer is None and not self._running:
             self._census.settle(now=found is not None)
         return found or Sighting()
+
+    def look_back(self, surroundings: Surroundings, code: CodeUnderTest) -> Sighting:
+        """Report the leaks that exist already; for use before the watch starts.
+
+        Args:
+            surroundings: what the caller knows about the program.
+            code: what belongs to the project.
+        """
+        if not self._census.living():
+            return Sighting()
+        gc.collect()
+        # Of the whole heap only the tracers are mapped: the rest is asked for, step by step.
+        tracers = self._census.living()
+        return self._search(tracers, surroundings, code) if tracers else Sighting()
 
     def _search(self, young: list[Any], around: Surroundings, code: CodeUnderTest) -> Sighting:
         caches = self._census.known_jax_caches()
         around = replace(around, jax_caches=caches, ignored=around.ignored | {id(caches)})
         search = find_holders(young, around)
-        fresh = [holding for holding in search.holdings if not self._knows(holding.tracer)]
+        running = self._running = _running_elsewhere(search)
+        fresh = [
+            holding
+            for holding in search.holdings
+            if not self.knows(holding.tracer) and id(trace_of(holding.tracer)) not in running
+        ]
         for holding in fresh:
             self.know(holding.tracer)
         return Sighting(
@@ -118,9 +143,18 @@ class Watch:
         """Do not report ``tracer`` from now on."""
         self._reported[id(tracer)] = weakref.ref(tracer)
 
-    def _knows(self, tracer: Any) -> bool:
+    def knows(self, tracer: Any) -> bool:
+        """Tell whether ``tracer`` is not to be reported (any more)."""
         known = self._reported.get(id(tracer))
         return (known is not None and known() is tracer) or trace_of(tracer) in self._known_traces
+
+
+def _running_elsewhere(search: Search) -> set[int]:
+    """Return the ids of the traces that other threads are busy with."""
+    if threading.active_count() == 1:
+        return set()
+    tracers = [holding.tracer for holding in search.holdings]
+    return running_traces(map(trace_of, [*tracers, *search.kept_by_machinery, *search.others]))
 
 
 # The collector's state belongs to the process, and so does the knowledge of who froze the heap: a
