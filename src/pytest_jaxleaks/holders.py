@@ -311,7 +311,9 @@ class _Climb:
         for node_id, node in self._nodes.items():
             if node_id not in self._roots:
                 self._note_root(node)
-        return self._object_arrays(heap)
+        found = self._object_arrays(heap)
+        heap.clear()  # should it outlive this function, it must not hold everything there is
+        return found
 
     def _object_arrays(self, heap: list[Any]) -> list[Any]:
         found = []

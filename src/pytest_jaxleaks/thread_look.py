@@ -44,7 +44,7 @@ def running_traces(traces: Iterable[Any]) -> set[int]:
     wanted = {id(trace) for trace in traces}
     tracers = tracer_types()
     running: set[int] = set()
-    for top in sys._current_frames().values():
+    for top in (sys._getframe(1), *unseen.top_frames().values()):
         frame: Any = top
         while frame is not None:
             if is_jax_module(frame.f_globals.get("__name__")):
@@ -108,7 +108,7 @@ class ThreadLook:
                 self._found.append((weakref.ref(holding.tracer), leak))
 
     def _held_by_others(self) -> Iterator[Holding]:
-        home = sys._current_frames().get(self._home)
+        home = unseen.top_frames().get(self._home)
         for name, stack in unseen.other_threads():
             # The test's own locals are looked at when it ends: it may still tidy them up.
             for frame in stack if stack[0] is not home else ():

@@ -27,6 +27,7 @@ __all__ = [
     "object_arrays",
     "other_threads",
     "thread_local_values",
+    "top_frames",
 ]
 
 
@@ -54,15 +55,25 @@ def other_threads() -> Iterator[tuple[str, list[FrameType]]]:
     if threading.active_count() == 1:
         return
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    for ident, frame in sys._current_frames().items():
-        if ident != threading.get_ident():
-            stack: list[FrameType] = []
-            walker: FrameType | None = frame
-            while walker is not None:
-                stack.append(walker)
-                walker = walker.f_back
-            if not any(is_jax_module(each.f_globals.get("__name__")) for each in stack):
-                yield _without_number(names.get(ident, "?")), stack
+    for ident, frame in top_frames().items():
+        stack: list[FrameType] = []
+        walker: FrameType | None = frame
+        while walker is not None:
+            stack.append(walker)
+            walker = walker.f_back
+        if not any(is_jax_module(each.f_globals.get("__name__")) for each in stack):
+            yield _without_number(names.get(ident, "?")), stack
+
+
+def top_frames() -> dict[int, FrameType]:
+    """Return the innermost frame of every other thread.
+
+    That of this thread is left out: a frame with itself among its locals is cyclic garbage, and so
+    is all that the functions below it hold.
+    """
+    frames = sys._current_frames()
+    frames.pop(threading.get_ident(), None)
+    return frames
 
 
 def _without_number(name: str) -> str:

@@ -93,7 +93,7 @@ class Watch:
         if young is not None:
             found = self._search(young, surroundings(), code)
             self._leave_old_ones_to_the_past(young)
-            del young
+            young.clear()  # should it outlive this function, it must not hold the test's objects
         # What a trace has made that still runs may be a leak at the next look: it stays young.
         if self._outer is None and not self._running:
             self._census.settle(now=found is not None)
