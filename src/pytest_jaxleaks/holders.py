@@ -21,17 +21,17 @@ from pytest_jaxleaks import unseen
 from pytest_jaxleaks.jax_internals import blocks_reference
 from pytest_jaxleaks.links import module_name
 from pytest_jaxleaks.object_kinds import EXCEPTIONAL_TYPES, Kind, Kinds
-from pytest_jaxleaks.reference_map import ReferenceMap, references_to
+from pytest_jaxleaks.reference_map import ReferenceMap, parents_among, references_to
 from pytest_jaxleaks.roots import Root, RootFinder, Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Set
 
 __all__ = ["Holding", "Search", "find_holders"]
 
-# Beyond this many objects, asking the collector for the referrers of all of them (which compares
-# each reference in the heap with each object) is slower than a set of ids.
-_MOST_TARGETS_TO_ASK = 16
+# Asking the collector for the referrers of some objects compares each reference in the heap with
+# each of them; beyond this many a set of ids is faster.
+_MOST_TARGETS_TO_ASK = 100
 _MOST_QUESTIONS = 16
 
 
@@ -86,10 +86,8 @@ def find_holders(
     holdings = climb.holdings()
     if exceptions and climb.met_exceptional and len(holdings) < len(climb.tracers):
         held = {id(holding.tracer) for holding in holdings}
-        again = _Climb(young, counts, surroundings, ignored, exceptional=True)
-        for holding in again.holdings():
-            if id(holding.tracer) not in held and _keeps_exception_on_purpose(holding):
-                holdings.append(holding)
+        again = _Climb(young, counts, surroundings, ignored, exceptional=True, settled=held)
+        holdings += filter(_keeps_exception_on_purpose, again.holdings())
     held = {id(holding.tracer) for holding in holdings}
     rest = [tracer for tracer in climb.tracers if id(tracer) not in held]
     kept = climb.kept_by_machinery() if rest else set()
@@ -107,7 +105,8 @@ def _keeps_exception_on_purpose(holding: Holding) -> bool:
     it is what ``pytest.raises`` or ``except ... as error`` leave behind.
     """
     path = holding.path
-    first = next(i for i in range(1, len(path)) if issubclass(type(path[i]), EXCEPTIONAL_TYPES))
+    kinds = map(type, path[1:])
+    first = next(i for i, cls in enumerate(kinds, 1) if issubclass(cls, EXCEPTIONAL_TYPES))
     keepers = [type(obj) for obj in path[1:first] if module_name(type(obj)) != "builtins"]
     if keepers:
         standard = module_name(keepers[-1]).partition(".")[0] in sys.stdlib_module_names
@@ -132,6 +131,7 @@ class _Climb:
         ignored: set[int],
         *,
         exceptional: bool,
+        settled: Set[int] = frozenset(),
     ) -> None:
         self._young = young
         self._counts = counts
@@ -150,7 +150,8 @@ class _Climb:
         self._ignored = ignored
         ignored |= {id(young), id(self._nodes)}
         self.met_exceptional = False
-        self.tracers = [obj for obj in young if type(obj) in self._kinds.tracers]
+        tracers = (obj for obj in young if type(obj) in self._kinds.tracers)
+        self.tracers = [tracer for tracer in tracers if id(tracer) not in settled]
         self._ignored.add(id(self.tracers))
         self._climb()
 
@@ -377,7 +378,7 @@ def _rank(root: Root) -> tuple[int, str, str]:
 def _ask_collector(targets: list[Any], wanted: set[int]) -> Iterable[tuple[Any, list[int]]]:
     """Return the objects that refer to one of the targets, and the ids of those they refer to."""
     if len(targets) > _MOST_TARGETS_TO_ASK:
-        return ReferenceMap(gc.get_objects()).parents_of(wanted)
+        return parents_among(gc.get_objects(), wanted)
     found = gc.get_referrers(*targets)
     counts = list(map(sys.getrefcount, found))
     own = _own_reference_count()

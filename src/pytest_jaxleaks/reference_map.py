@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Set
 
-__all__ = ["ReferenceMap", "references_to"]
+__all__ = ["ReferenceMap", "parents_among", "references_to"]
 
 _CHUNK = 250
 
@@ -23,8 +23,20 @@ def references_to(wanted: Set[int], obj: Any) -> list[int]:
     return list(filter(wanted.__contains__, map(id, gc.get_referents(obj))))
 
 
+def parents_among(objects: list[Any], wanted: Set[int]) -> Iterator[tuple[Any, list[int]]]:
+    """Yield each of the objects that refers to something wanted, and the ids it refers to."""
+    referents = gc.get_referents
+    for start in range(0, len(objects), _CHUNK):
+        chunk = objects[start : start + _CHUNK]
+        if not wanted.isdisjoint(map(id, referents(*chunk))):
+            for obj in chunk:
+                found = references_to(wanted, obj)
+                if found:
+                    yield obj, found
+
+
 class ReferenceMap:
-    """Finds the parents of objects among a fixed list of objects."""
+    """Finds the parents of objects among a fixed list of objects, again and again."""
 
     def __init__(self, objects: list[Any]) -> None:
         self._objects = objects
