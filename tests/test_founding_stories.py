@@ -8,6 +8,9 @@ from pathlib import Path
 import jax
 import pytest
 
+pytestmark = pytest.mark.pytester_example_path("conftest_examples")
+
+
 _ROOT = Path(__file__).parent.parent
 _PAGES = ("README.md", "docs/diagnosis.md")
 # <!-- story: batched gradient (jax 0.10.2) -->, a fenced block, <!-- end of story -->

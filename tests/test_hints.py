@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from typing import TYPE_CHECKING
+
+import pytest
 
 from pytest_jaxleaks.chains import Chain
 from pytest_jaxleaks.hints import HINTS, LIBRARY_HINTS, hint_for
 
-if TYPE_CHECKING:
-    import pytest
+pytestmark = pytest.mark.pytester_example_path("conftest_examples")
+
 
 # Which piece of advice each test of conftest_examples/mends/test_before.py must give.
 _BY_KIND = {

@@ -22,6 +22,9 @@ from pytest_jaxleaks.pytree_findings import CONTRACTS, Cause, Symptom, group_by_
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+pytestmark = pytest.mark.pytester_example_path("conftest_examples")
+
+
 X = jnp.array([1.0, 2.0, 3.0])
 
 

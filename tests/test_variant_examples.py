@@ -1,5 +1,9 @@
 """The examples in ``conftest_examples/`` run as their READMEs and docstrings say."""
 
+import pytest
+
+pytestmark = pytest.mark.pytester_example_path("conftest_examples")
+
 
 def run(pytester, name, *arguments):
     """Run a copy of an example."""

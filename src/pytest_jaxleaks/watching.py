@@ -55,7 +55,6 @@ class Watch:
     def __init__(self, outer: Watch | None = None) -> None:
         self._outer = outer
         self._census: Census = Census() if outer is None else outer._census
-        self._reported: dict[int, weakref.ref[Any]] = {}
         self._known_traces: weakref.WeakSet[Any] = weakref.WeakSet()
         self._running: set[int] = set()
 
@@ -110,7 +109,7 @@ class Watch:
             return Sighting()
         gc.collect()
         # Of the whole heap only the tracers are mapped: the rest is asked for, step by step.
-        tracers = self._census.living()
+        tracers = [tracer for tracer in self._census.living() if not self.knows(tracer)]
         return self._search(tracers, surroundings, code) if tracers else Sighting()
 
     def _search(self, young: list[Any], around: Surroundings, code: CodeUnderTest) -> Sighting:
@@ -141,11 +140,11 @@ class Watch:
 
     def know(self, tracer: Any) -> None:
         """Do not report ``tracer`` from now on."""
-        self._reported[id(tracer)] = weakref.ref(tracer)
+        _reported[id(tracer)] = weakref.ref(tracer)
 
     def knows(self, tracer: Any) -> bool:
         """Tell whether ``tracer`` is not to be reported (any more)."""
-        known = self._reported.get(id(tracer))
+        known = _reported.get(id(tracer))
         return (known is not None and known() is tracer) or trace_of(tracer) in self._known_traces
 
 
@@ -160,6 +159,8 @@ def _running_elsewhere(search: Search) -> set[int]:
 # The collector's state belongs to the process, and so does the knowledge of who froze the heap: a
 # block inside of a watched test must not count the test's own objects as old.
 _running: list[Watch] = []
+# So do the leaked values: each is reported once, whichever run in this process comes upon it.
+_reported: dict[int, weakref.ref[Any]] = {}
 
 
 class no_tracer_leaks(contextlib.ContextDecorator):  # noqa: N801 (used as a statement)
