@@ -290,7 +290,10 @@ def _relative(paths: Iterator[Path]) -> list[str]:
 
 def test(options: argparse.Namespace) -> int:
     """Run the tests."""
-    return run_pytest(_prepare("test", options), options.pytest)
+    # One process per core; files of slow tests are shared out.
+    return run_pytest(
+        _prepare("test", options), ["-n", "auto", "--dist", "worksteal", *options.pytest]
+    )
 
 
 def lint(options: argparse.Namespace) -> int:
