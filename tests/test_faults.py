@@ -295,9 +295,7 @@ def test_leak():
 def test_fails():
     assert False
 """
-    run = run_suite(
-        pytester, LEAKY + source, "-W", "error::pytest_jaxleaks.checking.JaxLeaksWarning"
-    )
+    run = run_suite(pytester, LEAKY + source, "-W", "error::pytest_jaxleaks.JaxLeaksWarning")
     run.result.assert_outcomes(passed=1, failed=1)
     run.result.stdout.fnmatch_lines(["*could not check test_suite.py::test_leak because*"])
     assert "a fault of its own" in run.text

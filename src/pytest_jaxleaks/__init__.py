@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         VariantMismatchError,
     )
     from pytest_jaxleaks.failures import Failure, TransformReport
+    from pytest_jaxleaks.guarding import JaxLeaksWarning
     from pytest_jaxleaks.leaks import Leak
     from pytest_jaxleaks.pytree_findings import PytreeFinding
     from pytest_jaxleaks.pytree_report import PytreeReport
@@ -31,6 +32,7 @@ __all__ = [
     "Failure",
     "InvalidArgumentError",
     "JaxLeaksError",
+    "JaxLeaksWarning",
     "JaxVariantWarning",
     "Leak",
     "PytreeCheckError",
@@ -50,6 +52,7 @@ _HOMES = {
     "Failure": "failures",
     "InvalidArgumentError": "errors",
     "JaxLeaksError": "errors",
+    "JaxLeaksWarning": "guarding",
     "JaxVariantWarning": "variant_recording",
     "Leak": "leaks",
     "PytreeCheckError": "errors",

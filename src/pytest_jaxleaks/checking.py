@@ -6,8 +6,6 @@ import contextlib
 import functools
 import sys
 import time
-import traceback
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +15,7 @@ from pytest_jaxleaks import marks
 from pytest_jaxleaks.baseline_options import KNOWN
 from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.findings import Findings, entries
+from pytest_jaxleaks.guarding import warn_of_own_fault
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -27,16 +26,12 @@ if TYPE_CHECKING:
     from pytest_jaxleaks.thread_look import ThreadLook
     from pytest_jaxleaks.watching import Watch
 
-__all__ = ["JaxLeaksWarning", "LeakCheck", "add_options", "configure"]
+__all__ = ["LeakCheck", "add_options", "configure"]
 
 _THIRD_PARTY = ("fail", "warn")
 # JAX needs several times as long to trace even an empty function: a fixture that was faster than
 # this (in seconds) has leaked nothing.
 _SHORTEST_TRACE = 50e-6
-
-
-class JaxLeaksWarning(UserWarning):
-    """Something inside of pytest-jaxleaks went wrong; the test's outcome is not touched."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +140,7 @@ class LeakCheck:
         try:
             self._begin(session.config)
         except Exception:
-            _warn_of_own_fault("what was imported")
+            warn_of_own_fault("check what was imported")
 
     def _checks(self, item: pytest.Item) -> bool:
         mark = item.stash.get(_MARK, None)
@@ -273,7 +268,7 @@ class LeakCheck:
             if self._watch is not None:
                 self._find(findings, item, self._watch, scene)
         except Exception:
-            _warn_of_own_fault(item.nodeid)
+            warn_of_own_fault(f"check {item.nodeid}")
 
     def _find(
         self, findings: Findings, item: pytest.Item, watch: Watch, scene: Scene | None
@@ -325,15 +320,3 @@ class LeakCheck:
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
-
-
-def _warn_of_own_fault(subject: str) -> None:
-    """Warn with a traceback; not even ``-W error`` makes a failed test of it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", JaxLeaksWarning)
-        warnings.warn(
-            f"pytest-jaxleaks could not check {subject} because of an error of its own; the "
-            f"test's outcome stands. Please report it.\n{traceback.format_exc()}",
-            JaxLeaksWarning,
-            stacklevel=2,
-        )

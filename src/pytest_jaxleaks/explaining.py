@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import sys
 import traceback
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_jaxleaks.guarding import warn_of_own_fault
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -95,7 +96,7 @@ class _Explainer:
             if error is not None:
                 report.sections.append((_SECTION, "\n".join(self._explain(error, node))))
         except Exception:
-            _warn_of_own_fault(node)
+            warn_of_own_fault(f"explain the failure of {node.nodeid}")
 
     def _explain(self, error: BaseException, node: pytest.Item | pytest.Collector) -> list[str]:
         frames = _user_frames(error)
@@ -217,16 +218,3 @@ def _source(error: BaseException) -> str:
         if not is_internal_file(entry.filename)
     ]
     return found[-1].strip() if found else ""
-
-
-def _warn_of_own_fault(node: pytest.Item | pytest.Collector) -> None:
-    from pytest_jaxleaks.checking import JaxLeaksWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", JaxLeaksWarning)
-        warnings.warn(
-            f"pytest-jaxleaks could not explain the failure of {node.nodeid} because of an error "
-            f"of its own. Please report it.\n{traceback.format_exc()}",
-            JaxLeaksWarning,
-            stacklevel=2,
-        )

@@ -9,9 +9,31 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["guarded"]
+__all__ = ["JaxLeaksWarning", "guarded", "warn_of_own_fault"]
 
 T = TypeVar("T")
+
+
+class JaxLeaksWarning(UserWarning):
+    """Something inside of pytest-jaxleaks went wrong; the test's outcome is not touched."""
+
+
+def warn_of_own_fault(failed: str) -> None:
+    """Warn with the traceback of the exception that is being handled.
+
+    Not even ``-W error`` makes a failed test of it.
+
+    Args:
+        failed: what could not be done, as the end of "pytest-jaxleaks could not ...".
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", JaxLeaksWarning)
+        warnings.warn(
+            f"pytest-jaxleaks could not {failed} because of an error of its own. No outcome "
+            f"depends on it. Please report it.\n{traceback.format_exc()}",
+            JaxLeaksWarning,
+            stacklevel=3,
+        )
 
 
 def guarded(what: str, work: Callable[[], T], otherwise: T) -> T:
@@ -25,12 +47,5 @@ def guarded(what: str, work: Callable[[], T], otherwise: T) -> T:
     try:
         return work()
     except Exception:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.warn(
-                f"pytest-jaxleaks: {what} failed, which is a fault of pytest-jaxleaks and not of "
-                f"the function under test\n{traceback.format_exc()}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        warn_of_own_fault(f"do this: {what},")
         return otherwise

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import traceback
-import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
 from pytest_jaxleaks.errors import InvalidArgumentError, PytreeCheckError
+from pytest_jaxleaks.guarding import warn_of_own_fault
 from pytest_jaxleaks.hidden_values import hidden_symptoms
 from pytest_jaxleaks.probes import default_probe
 from pytest_jaxleaks.pytree_causes import cause_of, treedef_difference
@@ -219,10 +218,7 @@ def _guarded(check: Callable[[], Iterable[_Found]]) -> Iterator[_Found]:
     try:
         yield from check()
     except Exception:
-        warnings.warn(
-            f"pytest-jaxleaks could not finish a pytree check:\n{traceback.format_exc()}",
-            stacklevel=2,
-        )
+        warn_of_own_fault("finish a check of a pytree")
 
 
 def _at_rest(subject: Subject, request: _Request) -> Iterator[_Found]:
