@@ -127,4 +127,4 @@ else:
 
 def _is_c_profiler(profiler: Any) -> bool:
     """Tell whether a profiler is cProfile's, which has to be switched by its own methods."""
-    return type(profiler).__module__ == "_lsprof"
+    return any(base.__module__ == "_lsprof" for base in type(profiler).__mro__)
