@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import pytest
 from suite_runs import LEAKY, run_suite
@@ -48,14 +49,19 @@ PLUGINS = {
 
 @pytest.mark.parametrize("peer", list(PLUGINS))
 def test_plugins(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, peer: str) -> None:
-    """The leaks and outcomes of a suite are the same with each plugin switched on."""
+    """The leaks and outcomes of a suite are the same with each plugin switched on.
+
+    There is one exception, which the documentation names: before Python 3.12 memray's tracker
+    takes the place of the profile function that keeps a test's local variables.
+    """
     args = list(PLUGINS[peer])
     if args and args[-1] in ("ctrace", "sysmon"):
         monkeypatch.setenv("COVERAGE_CORE", args.pop())
     own_process = "cov" in peer or "memray" in peer
     run = run_suite(pytester, LEAKY + SUITE, *args, subprocess=own_process)
-    assert run.roots() == ROOTS
-    run.result.assert_outcomes(failed=4, passed=1)
+    hidden = {"test_leak"} if "memray" in peer and sys.version_info < (3, 12) else set()
+    assert run.roots() == {name: root for name, root in ROOTS.items() if name not in hidden}
+    run.result.assert_outcomes(failed=4 - len(hidden), passed=1 + len(hidden))
     assert "JaxLeaksWarning" not in run.text
 
 
