@@ -258,7 +258,7 @@ def _same_use(request: _Request, other: Any) -> bool:
     probe = request.probe or default_probe(request.obj)
     try:
         return probe is not None and same_result(probe(request.obj), probe(other))
-    except Exception:
+    except Exception:  # the user's probe cannot use the object: that is a difference
         return False
 
 

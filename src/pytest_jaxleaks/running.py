@@ -149,7 +149,7 @@ def _rows_influence_each_other(failure: Failure, expected: Expectations) -> bool
     numbers = [row] * len(batch.rows)
     try:
         repeated = flatten(expected.built("vmap")(*batch.choose(numbers)))
-    except Exception:
+    except Exception:  # the failure stands all the same; only this explanation of it does not
         return False
     both = zip(repeated.leaves, expected.result("vmap").leaves, strict=True)
     for leaf, reference in both:
