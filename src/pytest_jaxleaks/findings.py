@@ -88,6 +88,12 @@ class Findings:
     ) -> None:
         """Take over what a look has found."""
         self.add(sighting.leaks, accepts, baseline)
+        if sighting.wanted:
+            self.accepted += sighting.wanted
+            self.notes.append(
+                f"{len(sighting.wanted)} of these leaks came up in a block of "
+                "jax.check_tracer_leaks(False): accepted."
+            )
         self.held_by_jax += sighting.held_by_jax
         if sighting.kept_by_machinery:
             self.notes.append(
