@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.retelling import Retelling
     from pytest_jaxleaks.watching import Sighting
 
 __all__ = ["Findings", "ReportedLeakError", "entries"]
@@ -108,11 +109,10 @@ class Findings:
             return f"{verb} {', '.join(dict.fromkeys(self.fixtures))}"
         return _STRETCHES[self.phase]
 
-    def failure(self) -> ReportedLeakError:
-        """Return the error that fails the test."""
-        from pytest_jaxleaks.leak_text import describe_leaks
-
-        return ReportedLeakError(describe_leaks(self.failing, self.stretch()), self.failing)
+    def failure(self, retelling: Retelling, nodeid: str) -> ReportedLeakError:
+        """Return the error that fails the test ``nodeid``."""
+        text = retelling.describe(self.failing, self.stretch(), nodeid)
+        return ReportedLeakError(text, self.failing)
 
     def add_section(self, item: pytest.Item, *, failed: bool) -> None:
         """Show what does not fail the test: accepted leaks, notes, leaks beside a failure."""
