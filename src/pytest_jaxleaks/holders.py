@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import operator
 import sys
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -150,7 +151,8 @@ class _Climb:
         self._ignored = ignored
         ignored |= {id(young), id(self._nodes)}
         self.met_exceptional = False
-        tracers = (obj for obj in young if type(obj) in self._kinds.tracers)
+        are_tracers = map(self._kinds.tracers.__contains__, map(type, young))
+        tracers = itertools.compress(young, are_tracers)
         self.tracers = [tracer for tracer in tracers if id(tracer) not in settled]
         self._ignored.add(id(self.tracers))
         self._climb()
@@ -213,7 +215,8 @@ class _Climb:
 
     def _climb_young(self) -> list[Any]:
         """Follow references among the young objects; return nodes that others refer to as well."""
-        heap = ReferenceMap([obj for obj in self._young if self._kinds[type(obj)]])
+        kinds = map(self._kinds.__getitem__, map(type, self._young))
+        heap = ReferenceMap(list(itertools.compress(self._young, kinds)))
         references: dict[int, int] = {}
         frontier = {node_id for node_id in self._nodes if node_id not in self._roots}
         while frontier:
@@ -229,8 +232,10 @@ class _Climb:
     def _referred_from_outside(self, references: dict[int, int]) -> list[Any]:
         """Return the nodes that have more references than the young objects explain."""
         own = _own_reference_count()
-        for obj, count in zip(self._young, self._counts, strict=True):
-            if id(obj) in self._nodes and id(obj) not in self._roots:
+        are_nodes = map(self._nodes.__contains__, map(id, self._young))
+        pairs = zip(self._young, self._counts, strict=True)
+        for obj, count in itertools.compress(pairs, are_nodes):
+            if id(obj) not in self._roots:
                 left = count - own - references.get(id(obj), 0)
                 if left > 0:
                     self._missing[id(obj)] = left
@@ -241,8 +246,8 @@ class _Climb:
     def _count_references_by_jax(self) -> None:
         """Subtract the references that JAX's young objects and its caches explain."""
         self._counted.update(map(id, self._young))
-        kinds = self._kinds
-        holders = [obj for obj in self._young if not kinds[type(obj)]]
+        kinds = map(self._kinds.__getitem__, map(type, self._young))
+        holders = list(itertools.compress(self._young, map(operator.not_, kinds)))
         holders += [obj for obj in self._surroundings.jax_caches if id(obj) not in self._counted]
         self._counted.update(map(id, self._surroundings.jax_caches))
         for node_id in filter(self._missing.__contains__, map(id, gc.get_referents(*holders))):
