@@ -52,7 +52,7 @@ def configure(config: pytest.Config) -> None:
     manager = config.pluginmanager
     manager.register(_Fixtures(), "jaxleaks-variant-fixtures")
     manager.register(variant_items, "jaxleaks-variant-items")
-    manager.register(VariantReporter(), "jaxleaks-variant-reporter")
+    manager.register(VariantReporter(config), "jaxleaks-variant-reporter")
     if manager.has_plugin("xdist"):
         manager.register(SharedFolder(config), "jaxleaks-variant-records")
 

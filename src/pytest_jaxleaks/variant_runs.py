@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unittest
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from pytest_jaxleaks.jax_modes import Stay, put_back
 from pytest_jaxleaks.variant_choice import chooser_of
 from pytest_jaxleaks.variant_items import base_nodeid, runs_plainly, variant_name
-from pytest_jaxleaks.variant_recording import JaxVariantWarning, Recorder
+from pytest_jaxleaks.variant_recording import JaxVariantWarning, Recorder, comparison_note
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -37,6 +38,7 @@ class VariantRunner:
         name = variant_name(item)
         self._failure = None
         self._stay = None
+        self._recorder.forget(item)
         if name is not None:
             known = chooser_of(self._config).known_to(item)
             if name in known:
@@ -81,7 +83,8 @@ class VariantRunner:
         if not stay.entered:
             self._enter(stay, item)
         result = yield
-        self._compare(item, stay.variant.name)
+        if not getattr(item, "_excinfo", None):  # where pytest keeps the failures of a TestCase
+            self._compare(item, stay.variant.name)
         return result
 
     def _enter(self, stay: Stay, item: pytest.Item) -> None:
@@ -134,10 +137,9 @@ class VariantRunner:
         __tracebackhide__ = True
         chooser = chooser_of(self._config)
         choice = chooser.choice_of(item)
-        if choice is not None and choice.compare:
+        if choice is not None:
             test = base_nodeid(item.nodeid, name)
-            others = [other for other in choice.names if other != name]
-            self._recorder.compare(item, test, name, others, chooser.known_to(item))
+            self._recorder.compare(item, test, name, choice, chooser.known_to(item))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -147,22 +149,28 @@ class VariantRunner:
         report = yield
         name = variant_name(item)
         if name is not None:
-            variant = chooser_of(self._config).known_to(item).get(name)
+            chooser = chooser_of(self._config)
+            variant = chooser.known_to(item).get(name)
+            choice = chooser.choice_of(item)
             note: dict[str, object] = {
                 "test": base_nodeid(item.nodeid, name),
                 "variant": name,
+                "names": [] if choice is None else list(choice.names),
+                "reference": choice.reference if choice is not None and choice.compare else None,
                 "meaning": "" if variant is None else variant.meaning,
-                **_raised(call),
+                **_raised(item, call),
             }
+            if call.when == "call":
+                note |= comparison_note(item)
             report.__dict__["jax_variant"] = note
         elif runs_plainly(item):
             report.__dict__["jax_variant"] = {"plain": type(item).__name__}
         return report
 
 
-def _raised(call: pytest.CallInfo[None]) -> dict[str, Any]:
+def _raised(item: pytest.Item, call: pytest.CallInfo[None]) -> dict[str, Any]:
     """Describe the exception of a phase in plain data."""
-    if call.excinfo is None:
+    if call.excinfo is None or _succeeded_unexpectedly(item, call.excinfo.value):
         return {"raised": [], "detail": ""}
     try:
         lines = str(call.excinfo.value).strip().splitlines()
@@ -170,3 +178,14 @@ def _raised(call: pytest.CallInfo[None]) -> dict[str, Any]:
         lines = []  # an exception that cannot be printed has no detail
     types = [base.__name__ for base in call.excinfo.type.__mro__[:-1]]
     return {"raised": types, "detail": lines[0][:120] if lines else ""}
+
+
+def _succeeded_unexpectedly(item: pytest.Item, error: BaseException) -> bool:
+    """Say whether pytest raised because a test under ``unittest.expectedFailure`` passed."""
+    return (
+        isinstance(error, pytest.fail.Exception)
+        and error.msg == "Unexpected success"
+        and isinstance(item, pytest.Function)
+        and item.cls is not None
+        and issubclass(item.cls, unittest.TestCase)
+    )
