@@ -272,7 +272,9 @@ def test_arrays_of_objects_may_hold_arrays():
 @pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
 def test_static_data_is_compared_exactly(one, other, detail):
     """What a node keeps beside its leaves has to be equal, however long or alike it prints."""
-    same, different = ((Module(jnp.ones(2), one), Module(jnp.ones(2), each)) for each in (one, other))
+    same, different = (
+        (Module(jnp.ones(2), one), Module(jnp.ones(2), each)) for each in (one, other)
+    )
     assert lines(*same) == []
     (line,) = lines(*different)
     assert line.startswith("value: treedef")
@@ -323,13 +325,21 @@ def test_contents_of_references_are_compared():
     ("one", "other", "line"),
     [
         ("at 0x1234", "at 0x9999", "value: 'at 0x1234' and 'at 0x9999'"),
-        ("a" * 500 + "b", "a" * 500 + "c", "value: ...aaaaaaaaaaaaaaaaaaaab'... and ...aaaaaaaaaaa"),
+        (
+            "a" * 500 + "b",
+            "a" * 500 + "c",
+            "value: ...aaaaaaaaaaaaaaaaaaaab'... and ...aaaaaaaaaaa",
+        ),
         (b"a", b"b", "value: b'a' and b'b'"),
         ("a", b"a", "value: builtins.str and builtins.bytes"),
         (Colour.RED, Colour.BLUE, "value: Colour.RED and Colour.BLUE"),
         ({"a": {1, 2}}, {"a": {1, 3}}, "value['a']: {1, 2} and {1, 3}"),
         (Run(1.0), Run(2.0), "value.loss: 1.0 and 2.0"),
-        (Run(1.0, [1]), Run(1.0, [1, 2]), "value.steps: treedef PyTreeDef([*]) and PyTreeDef([*, *])"),
+        (
+            Run(1.0, [1]),
+            Run(1.0, [1, 2]),
+            "value.steps: treedef PyTreeDef([*]) and PyTreeDef([*, *])",
+        ),
         (Version(1), Version(2), "value: <"),
         (Boxed(1, 2), Boxed(1, 3), "value: <"),
         (decimal.Decimal("0.1"), decimal.Decimal("0.2"), "value: Decimal('0.1') and"),

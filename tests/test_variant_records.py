@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pytest_jaxleaks import InvalidArgumentError
-from pytest_jaxleaks import variant_records
+from pytest_jaxleaks import InvalidArgumentError, variant_records
 from pytest_jaxleaks.variant_records import record_of
 
 EPS = float(jnp.finfo(jnp.float32).eps)

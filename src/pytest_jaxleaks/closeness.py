@@ -59,5 +59,5 @@ def unequal(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> np.ndarra
     if one.dtype.kind == "V" and one.dtype.type is np.void:  # bytes without a meaning
         same = [a.tobytes() == b.tobytes() for a, b in zip(one.flat, other.flat, strict=True)]
         return ~np.array(same, dtype=bool).reshape(one.shape)
-    nothing = (one != one) & (other != other)  # noqa: PLR0124
+    nothing = (one != one) & (other != other)
     return np.asarray((one != other) & ~nothing)

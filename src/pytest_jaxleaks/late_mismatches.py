@@ -16,7 +16,7 @@ from pytest_jaxleaks.variant_items import sibling_nodeid
 from pytest_jaxleaks.verdicts import MISMATCH_ERROR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pytest_jaxleaks.verdicts import Outcome
 
@@ -35,8 +35,8 @@ class LateMismatches:
 
     def after(
         self, report: pytest.TestReport, note: Mapping[str, Any], outcomes: Mapping[str, Outcome]
-    ) -> Iterator[pytest.TestReport]:
-        """Yield the reports that are due.
+    ) -> list[pytest.TestReport]:
+        """Return the reports that are due.
 
         Args:
             report: the report that has just been taken.
@@ -50,11 +50,13 @@ class LateMismatches:
             self._waiting[test, other] = _late_report(report, note, other, text)
         if report.when == "teardown":
             self._ended[test, name] = "xfail" in report.keywords
+        due = []
         for key in [key for key in self._waiting if key[0] == test and key in self._ended]:
             late = self._waiting.pop(key)
             known = outcomes.get(key[1])  # it may have seen the difference itself
             if known is not None and known.passed and not self._ended[key]:
-                yield late
+                due.append(late)
+        return due
 
     def remember_references(self, config: pytest.Config) -> None:
         """Add the references of tests that differ to what ``--lf`` runs next."""
@@ -76,7 +78,7 @@ def _late_report(
         location=(path, line, sibling_nodeid(domain, note["variant"], other)),
         keywords={},
         outcome="failed",
-        longrepr=_shown(text),
+        longrepr=_shown(text, note["variant"]),
         when="teardown",
     )
     late.__dict__["jax_variant"] = {
@@ -89,9 +91,10 @@ def _late_report(
     return late
 
 
-def _shown(text: str) -> Any:
+def _shown(text: str, reference: str) -> Any:
     """Show the mismatch as pytest shows an exception without a traceback."""
+    ended = f"(found when {reference} ended; this run had ended before it, and passed)"
     try:
-        raise VariantMismatchError(text)
+        raise VariantMismatchError(f"{text}\n{ended}")
     except VariantMismatchError as error:
         return pytest.ExceptionInfo.from_exception(error).getrepr(style="value")

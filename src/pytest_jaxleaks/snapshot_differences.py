@@ -79,7 +79,13 @@ def compare_snapshots(
         yield from _trees(one, other, manner, path)
     elif isinstance(one, Items) and isinstance(other, Items):
         yield from _items(one, other, manner, path)
-    elif isinstance(one, Array) and isinstance(other, Array):
+    else:
+        yield from _wholes(one, other, manner, path)
+
+
+def _wholes(one: Snapshot, other: Snapshot, manner: Manner, path: str) -> Iterator[Difference]:
+    """Compare two snapshots of one kind that have no parts."""
+    if isinstance(one, Array) and isinstance(other, Array):
         tolerance = None if manner.exact else _tolerance(one.value.dtype, other.value.dtype)
         text = _value_difference(one.value, other.value, tolerance)
         if text is not None:

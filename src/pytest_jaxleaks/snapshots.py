@@ -198,7 +198,10 @@ def _taken(value: Any, path: str, above: tuple[int, ...]) -> Snapshot:
     if id(value) in above:
         return Exact("a part that contains itself", above[::-1].index(id(value)))
     above = (*above, id(value))
-    for take in (_plain, _numeric, _named):
+    found = _plain(value)
+    if found is not None:
+        return found
+    for take in (_numeric, _named):
         found = take(value, path, above)
         if found is not None:
             return found
@@ -210,7 +213,7 @@ def _taken(value: Any, path: str, above: tuple[int, ...]) -> Snapshot:
     return _opaque(value)
 
 
-def _plain(value: Any, path: str, above: tuple[int, ...]) -> Snapshot | None:
+def _plain(value: Any) -> Snapshot | None:
     """Keep text, ``None`` and the like, and of an exception its type."""
     if value is None or type(value) in (str, bytes):
         return Exact(type_name(value), value, is_text=True)
@@ -231,7 +234,8 @@ def _numeric(value: Any, path: str, above: tuple[int, ...]) -> Snapshot | None:
         data = jax.random.key_data(value) if is_key(value) else value
         return Array(_kind(jax.typeof(value)), np.array(data), is_numpy=False)
     if isinstance(value, getattr(jax, "Ref", ())):  # public since jax 0.8
-        return _items("Ref", [("[...]", value[...])], path, above)
+        contents: Any = value
+        return _items("Ref", [("[...]", contents[...])], path, above)
     return None
 
 
@@ -249,13 +253,13 @@ def _numpy(value: np.ndarray[Any, Any], path: str, above: tuple[int, ...]) -> Sn
 
 
 def _number(value: complex) -> Number:
-    base = next(scalar for scalar in SCALARS if isinstance(value, scalar))
+    base: Any = next(scalar for scalar in SCALARS if isinstance(value, scalar))
     try:
         kind = _kind(jax.typeof(value))
     except (TypeError, OverflowError):
         kind = None
     default = jax.dtypes.canonicalize_dtype(np.dtype(base))
-    return Number(f"Python {base.__name__}", base(value), kind, default)  # type: ignore[arg-type]
+    return Number(f"Python {base.__name__}", base(value), kind, default)
 
 
 def _kind(aval: Any) -> str:
@@ -297,9 +301,7 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
     return [(f".{field.name}", getattr(value, field.name, None)) for field in fields]
 
 
-def _items(
-    kind: str, parts: Iterable[tuple[str, Any]], path: str, above: tuple[int, ...]
-) -> Items:
+def _items(kind: str, parts: Iterable[tuple[str, Any]], path: str, above: tuple[int, ...]) -> Items:
     named = list(parts)
     return Items(
         kind,

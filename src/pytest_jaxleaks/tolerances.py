@@ -16,7 +16,14 @@ import numpy as np
 
 from pytest_jaxleaks.errors import InvalidArgumentError
 
-__all__ = ["NUMERIC_RTOL", "Spacing", "Tolerance", "Tolerances", "default_tolerance", "machine_epsilon"]
+__all__ = [
+    "NUMERIC_RTOL",
+    "Spacing",
+    "Tolerance",
+    "Tolerances",
+    "default_tolerance",
+    "machine_epsilon",
+]
 
 WIDE_ULPS = 64
 """float32 and float64: XLA's fusion and vectorised sums move results by some ulps; sums of n terms

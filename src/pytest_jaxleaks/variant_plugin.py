@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_jaxleaks import variant_items
+from pytest_jaxleaks.property_tests import allow_under_given
 from pytest_jaxleaks.variant_choice import chooser_of
 from pytest_jaxleaks.variant_recording import SharedFolder, start_recording
 from pytest_jaxleaks.variant_report import VariantReporter
@@ -63,6 +64,7 @@ class _Fixtures:
     @pytest.fixture
     def jax_variant(self, request: pytest.FixtureRequest) -> str:
         """The name of the JAX variant that the test runs under; "jit" if none was asked for."""
+        allow_under_given(request.node)
         return variant_items.variant_name(request.node) or "jit"
 
     @pytest.fixture

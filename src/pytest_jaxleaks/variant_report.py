@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_jaxleaks.guarding import guarded
 from pytest_jaxleaks.late_mismatches import LateMismatches
 from pytest_jaxleaks.verdicts import Agreement, Outcome, Verdict, judge
 
@@ -78,15 +80,19 @@ class VariantReporter:
             self._runs.setdefault(note["test"], TestRuns()).note(report, note)
         result = yield
         if note is not None and "plain" not in note and not hasattr(self._config, "workerinput"):
-            for late in self._late.after(report, note, self._runs[note["test"]].outcomes):
-                self._config.hook.pytest_runtest_logreport(report=late)
+            outcomes = self._runs[note["test"]].outcomes
+            late = functools.partial(self._late.after, report, note, outcomes)
+            due: list[pytest.TestReport] = guarded("blame a variant for a mismatch", late, [])
+            for each in due:
+                self._config.hook.pytest_runtest_logreport(report=each)
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Iterator[None]:
         """Let ``--lf`` run the reference too: alone, a variant has nothing to differ from."""
         result = yield
-        self._late.remember_references(self._config)
+        remember = functools.partial(self._late.remember_references, self._config)
+        guarded("let --lf run what failed variants were compared with", remember, None)
         return result
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

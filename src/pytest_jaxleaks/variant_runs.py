@@ -15,6 +15,8 @@ from pytest_jaxleaks.variant_recording import JaxVariantWarning, Recorder, compa
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from pytest_jaxleaks.variants import Variant
+
 __all__ = ["VariantRunner"]
 
 
@@ -40,19 +42,24 @@ class VariantRunner:
         self._stay = None
         self._recorder.forget(item)
         if name is not None:
-            known = chooser_of(self._config).known_to(item)
-            if name in known:
-                self._stay = Stay(known[name])
-            else:
-                self._failure = pytest.UsageError(
-                    f"jax_variant of {item.nodeid}: unknown variant {name!r}; "
-                    f"known variants: {', '.join(known)}"
-                )
+            try:
+                self._stay = Stay(self._variant_of(item, name))
+            except pytest.UsageError as error:
+                self._failure = error
         result = yield
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
         return result
+
+    def _variant_of(self, item: pytest.Item, name: str) -> Variant:
+        known = chooser_of(self._config).known_to(item)
+        if name in known:
+            return known[name]
+        raise pytest.UsageError(
+            f"jax_variant of {item.nodeid}: unknown variant {name!r}; "
+            f"known variants: {', '.join(known)}"
+        )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(
@@ -149,15 +156,13 @@ class VariantRunner:
         report = yield
         name = variant_name(item)
         if name is not None:
-            chooser = chooser_of(self._config)
-            variant = chooser.known_to(item).get(name)
-            choice = chooser.choice_of(item)
+            choice = chooser_of(self._config).choice_of(item)
             note: dict[str, object] = {
                 "test": base_nodeid(item.nodeid, name),
                 "variant": name,
                 "names": [] if choice is None else list(choice.names),
                 "reference": choice.reference if choice is not None and choice.compare else None,
-                "meaning": "" if variant is None else variant.meaning,
+                "meaning": self._meaning_of(item, name),
                 **_raised(item, call),
             }
             if call.when == "call":
@@ -166,6 +171,12 @@ class VariantRunner:
         elif runs_plainly(item):
             report.__dict__["jax_variant"] = {"plain": type(item).__name__}
         return report
+
+    def _meaning_of(self, item: pytest.Item, name: str) -> str:
+        try:
+            return self._variant_of(item, name).meaning
+        except pytest.UsageError:  # which the test's setup has raised
+            return ""
 
 
 def _raised(item: pytest.Item, call: pytest.CallInfo[None]) -> dict[str, Any]:
