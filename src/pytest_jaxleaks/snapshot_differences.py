@@ -206,7 +206,12 @@ def _objects(one: Pickled, other: Pickled, path: str) -> Iterator[Difference]:
         why = f"its == raised {type(error).__name__}: {error}"
         yield _unknown(path, one.kind, why)
         return
-    if not same:
+    if same:
+        return
+    cls: Any = type(left)
+    if cls.__repr__ is object.__repr__:  # which would show addresses only
+        yield Difference(path, f"two objects of type {one.kind} that are not equal by ==")
+    else:
         yield Difference(path, _different_texts(_repr(left), _repr(right)))
 
 

@@ -26,8 +26,18 @@ from pytest_jaxleaks.leaves import SCALARS, is_key
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Array", "Exact", "Items", "Node", "Number", "Pickled", "Snapshot", "Tree", "Unknown"]
-__all__ += ["snapshot_of", "tree_of"]
+__all__ = [
+    "Array",
+    "Exact",
+    "Items",
+    "Node",
+    "Number",
+    "Pickled",
+    "Snapshot",
+    "Tree",
+    "Unknown",
+    "tree_of",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,15 +160,6 @@ def tree_of(value: object) -> Tree:
     return _tree(value, "", (id(value),) if _is_node(value) else ())
 
 
-def snapshot_of(value: object) -> Snapshot:
-    """Keep any value.
-
-    Raises:
-        InvalidArgumentError: if it is a tracer or holds one.
-    """
-    return _taken(value, "", ())
-
-
 # Below, ``path`` says where in the recorded value something is, and ``above`` holds what it is
 # part of, by ``id``, so that a structure that contains itself comes to an end.
 
@@ -209,18 +210,18 @@ def _taken(value: Any, path: str, above: tuple[int, ...]) -> Snapshot:
         return _tree(value, path, above)
     parts = _parts(value)
     if parts is not None:
-        return _items(type_name(value), parts, path, above)
+        return _items(_type_name(value), parts, path, above)
     return _opaque(value)
 
 
 def _plain(value: Any) -> Snapshot | None:
     """Keep text, ``None`` and the like, and of an exception its type."""
     if value is None or type(value) in (str, bytes):
-        return Exact(type_name(value), value, is_text=True)
+        return Exact(_type_name(value), value, is_text=True)
     if isinstance(value, BaseException):
-        return Exact(type_name(value), None)
+        return Exact(_type_name(value), None)
     if isinstance(value, enum.Enum) and not isinstance(value, SCALARS):
-        return Exact(type_name(value), f"{type(value).__name__}.{value.name}")
+        return Exact(_type_name(value), f"{type(value).__name__}.{value.name}")
     return None
 
 
@@ -270,20 +271,20 @@ def _kind(aval: Any) -> str:
 def _named(value: Any, path: str, above: tuple[int, ...]) -> Snapshot | None:
     """Keep the name of a function, a type or a module: each run may make its own."""
     if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
-        return Exact(type_name(value), _name(value))
+        return Exact(_type_name(value), _name(value))
     if isinstance(value, types.MethodType):
         return _items("method", [("func", value.__func__), ("self", value.__self__)], path, above)
     if isinstance(value, functools.partial):
         parts = [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
         if not _is_node(value):
-            return _items(type_name(value), parts, path, above)
+            return _items(_type_name(value), parts, path, above)
     if not callable(value) or dataclasses.is_dataclass(value):
         return None
     inner = inspect.unwrap(value)
     if not isinstance(inner, types.FunctionType):
         return None
     place = f"{_name(inner)}, line {inner.__code__.co_firstlineno}"
-    return Exact(type_name(value), place)
+    return Exact(_type_name(value), place)
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
@@ -319,7 +320,7 @@ def _is_node(value: object) -> bool:
 
 def _opaque(value: object) -> Snapshot:
     """Keep an object of which we know nothing but what its class says about being equal."""
-    kind = type_name(value)
+    kind = _type_name(value)
     if is_jax_module(type(value).__module__):
         text = repr(value)  # a mesh, a device, a sharding: they cannot be pickled
         if " at 0x" not in text:
@@ -335,7 +336,7 @@ def _opaque(value: object) -> Snapshot:
     return Unknown(kind, "its class defines no __eq__")
 
 
-def type_name(value: object) -> str:
+def _type_name(value: object) -> str:
     """Return the qualified name of an object's type."""
     return _name(type(value))
 

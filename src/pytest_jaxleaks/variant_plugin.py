@@ -47,7 +47,8 @@ def configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "jax_variants(*names, compare=False): run the test once per named variant (jit and nojit "
-        "if none is named), and with compare=True demand that what jax_record keeps agrees.",
+        "if none is named), and with compare=True demand that what jax_record keeps agrees with "
+        "the variant named first.",
     )
     chooser_of(config)
     manager = config.pluginmanager

@@ -135,13 +135,20 @@ def summary_lines(
         count = "1 test" if len(ran) == 1 else f"{len(ran)} tests"
         disagreeing = sum(map(len, found.values()))
         lines.append(
-            f"{count} under {', '.join(meanings)}: "
+            f"{count} under {', '.join(_names(ran))}: "
             + (f"{disagreeing} disagree" if disagreeing else "no disagreement")
         )
     if plain:
         kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(plain.values()).items())
         lines.append(f"ran once, as they are, since they cannot be run per variant: {kinds}")
     return lines
+
+
+def _names(runs: Mapping[str, TestRuns]) -> list[str]:
+    """List the variants that ran, as they were asked for: workers end as they please."""
+    ran = {name for each in runs.values() for name in each.outcomes}
+    asked = (name for each in runs.values() for name in [*each.names, *each.outcomes])
+    return [name for name in dict.fromkeys(asked) if name in ran]
 
 
 def _not_compared(runs: Mapping[str, TestRuns]) -> list[str]:
