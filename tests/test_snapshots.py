@@ -243,6 +243,16 @@ def test_dates_and_structured_arrays_are_compared():
     assert "at [1000]; 1 of 2000 elements differ" in line
 
 
+def test_masked_arrays_are_compared_where_they_hold_something():
+    """The mask has to be equal; what it hides does not matter."""
+    one = np.ma.array([1, 2], mask=[False, True])
+    assert lines(one, np.ma.array([1, 3], mask=[False, True])) == []
+    (line,) = lines(one, np.ma.array([1, 2], mask=[True, True]))[:1]
+    assert line.startswith("value.mask: False and True at [0]")
+    (line,) = lines(one, np.ma.array([2, 2], mask=[False, True]))
+    assert line.startswith("value.compressed(): 1 and 2 at [0]")
+
+
 def test_arrays_of_objects_may_hold_arrays():
     """Each element is compared as a value of its own."""
     one, other = np.empty(2, object), np.empty(2, object)

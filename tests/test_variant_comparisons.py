@@ -385,7 +385,7 @@ def test_silent(jax_record, jax_variant):
         "--reruns=3", "--jax-variants=jit,nojit", "-W", "error::pytest.PytestWarning"
     )
     result.assert_outcomes(passed=4)
-    result.stdout.fnmatch_lines(["3 tests under jit, nans, nojit: no disagreement"])
+    result.stdout.fnmatch_lines(["3 tests under jit, nojit, nans: no disagreement"])
 
 
 def test_property_tests_may_take_the_variant(project):
@@ -527,3 +527,24 @@ def test_differs(jax_record, jax_variant):
     result = project.runpytest_inprocess()
     result.assert_outcomes(passed=5, failed=1)
     result.stdout.fnmatch_lines(["E *value: weak float32?? and weak int64??"])
+
+
+def test_async_and_doctest_items_are_compared_or_left_alone(project):
+    """A coroutine records like any other test; a doctest cannot ask for jax_record."""
+    project.makepyfile(
+        HEADER
+        + '''
+@pytest.mark.jax_variants(compare=True)
+@pytest.mark.asyncio
+async def test_step(jax_record): jax_record(mode())
+
+def documented():
+    """
+    >>> 1 + 1
+    2
+    """
+'''
+    )
+    result = project.runpytest_inprocess("--doctest-modules", "--jax-variants=jit,nojit")
+    result.assert_outcomes(passed=3, failed=1)
+    assert failing(result) == ["nojit"]

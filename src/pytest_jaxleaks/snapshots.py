@@ -227,6 +227,9 @@ def _plain(value: Any) -> Snapshot | None:
 
 def _numeric(value: Any, path: str, above: tuple[int, ...]) -> Snapshot | None:
     """Keep an array, a reference to one, or a number."""
+    if isinstance(value, np.ma.MaskedArray):
+        parts = [(".mask", np.ma.getmaskarray(value)), (".compressed()", value.compressed())]
+        return _items("numpy masked array", parts, path, above)
     if isinstance(value, np.ndarray | np.generic):
         return _numpy(np.asarray(value), path, above)
     if isinstance(value, SCALARS):

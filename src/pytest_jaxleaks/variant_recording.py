@@ -58,8 +58,9 @@ class Recorder:
     """Compares what the variants of a test recorded, as they end."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._exchange: Exchange | None = None
+        given = getattr(config, "workerinput", {}).get(SharedFolder.KEY)
+        # Made at once: plugins may run each test in a child of this process.
+        self._exchange = Exchange(Path(given or _temporary_folder(config)))
 
     @staticmethod
     def forget(item: pytest.Item) -> None:
@@ -126,16 +127,16 @@ class Recorder:
         """Return by variant that ended before this one what differs."""
         from pytest_jaxleaks.variant_records import differences
 
-        exchange = self._exchange_of_run()
-        exchange.put(test, variant.name, records)
+        self._exchange.put(test, variant.name, records)
+        order = [*choice.names, variant.name]  # a test that parametrizes itself may be in neither
         found = {}
         for other in choice.names:
-            theirs = None if other == variant.name else exchange.get(test, other)
+            theirs = None if other == variant.name else self._exchange.get(test, other)
             if theirs is None:
                 continue
             loose = variant.other_dtypes != known[other].other_dtypes
             pair = {variant.name: records, other: theirs}
-            first, second = sorted(pair, key=choice.names.index)
+            first, second = sorted(pair, key=order.index)
             lines, notes = differences(pair[first], pair[second], loose=loose)
             names = f"recorded under {first} and under {second}"
             found[other] = [f"{names}: {line}" for line in lines]
@@ -143,12 +144,6 @@ class Recorder:
                 for note in notes:
                     _warn(item, f"{names}: {note}")
         return found
-
-    def _exchange_of_run(self) -> Exchange:
-        if self._exchange is None:
-            given = getattr(self._config, "workerinput", {}).get(SharedFolder.KEY)
-            self._exchange = Exchange(Path(given or _temporary_folder(self._config)))
-        return self._exchange
 
 
 _NOTHING = (
