@@ -136,21 +136,24 @@ def test_step(jax_record, n): jax_record(mode() if n else "")
 
 
 def test_a_run_without_its_reference_says_so(project):
-    """``-k nojit`` leaves nothing to compare with."""
+    """``-k nojit`` leaves nothing to compare with; tests that record nothing are not listed."""
     project.makepyfile(
         HEADER
         + """
-@pytest.mark.jax_variants(compare=True)
+pytestmark = pytest.mark.jax_variants(compare=True)
+
 def test_step(jax_record): jax_record(mode())
+def test_plain(): pass
 """
     )
     result = project.runpytest_inprocess("-k", "nojit")
-    result.assert_outcomes(passed=1, deselected=1)
+    result.assert_outcomes(passed=2, deselected=2, warnings=1)
+    result.stdout.no_fnmatch_line("  *::test_plain*")
     result.stdout.fnmatch_lines(
         [
             "not compared, since the variant to compare with did not run:",
             "  *::test_step (jit did not run; nojit did)",
-            "1 test under nojit: no disagreement",
+            "2 tests under nojit: no disagreement",
         ]
     )
 

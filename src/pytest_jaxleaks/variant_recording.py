@@ -47,7 +47,7 @@ def comparison_note(item: pytest.Item) -> dict[str, Any]:
     """Return what the comparison of an item came to, in plain data for its report.
 
     Returns:
-        ``reference``: the variant to compare with; ``agrees``: by variant that ended earlier,
+        ``recorded``: whether it recorded something; ``agrees``: by variant that ended earlier,
         whether it recorded the same; ``late``: if the item is the reference, by variant that ended
         earlier and differs, the message. Empty if nothing is compared.
     """
@@ -103,7 +103,7 @@ class Recorder:
         except Exception:
             _warn(item, f"its records could not be compared:\n{traceback.format_exc()}")
         item.stash[_NOTE] = {
-            "reference": choice.reference,
+            "recorded": bool(records),
             "agrees": {other: not lines for other, lines in found.items()},
             "late": {},
         }

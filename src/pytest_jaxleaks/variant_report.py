@@ -26,6 +26,7 @@ class TestRuns:
     Attributes:
         names: its variants, in the order in which they were asked for.
         reference: the variant that the others are compared with, if they are.
+        recorded: whether one of them recorded something.
         outcomes: by variant that ran to an end.
         agreement: by pair of variants, whether they recorded the same.
     """
@@ -34,6 +35,7 @@ class TestRuns:
 
     names: list[str] = field(default_factory=list)
     reference: str | None = None
+    recorded: bool = False
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     agreement: dict[frozenset[str], bool] = field(default_factory=dict)
 
@@ -47,6 +49,7 @@ class TestRuns:
         """Take the note on one report."""
         name = note["variant"]
         self.names, self.reference = note["names"], note["reference"]
+        self.recorded |= note.get("recorded", False)
         for other, same in note.get("agrees", {}).items():
             self.agreement[frozenset((name, other))] = same
         if report.when == "setup":
@@ -156,6 +159,6 @@ def _not_compared(runs: Mapping[str, TestRuns]) -> list[str]:
     tests = [
         f"  {test} ({each.reference} did not run; {', '.join(each.in_order())} did)"
         for test, each in runs.items()
-        if each.reference is not None and each.reference not in each.outcomes
+        if each.recorded and each.reference not in each.outcomes
     ]
     return ["not compared, since the variant to compare with did not run:", *tests] if tests else []
