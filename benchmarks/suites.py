@@ -167,9 +167,9 @@ SUITES = {
         "optax's own tests of 3 files",
         _from_archive(
             "optax",
-            "optax/_src/update_test.py",
+            "optax/transforms/_masking_test.py",
             "optax/_src/linear_algebra_test.py",
-            "optax/schedules/_schedule_test.py",
+            "optax/losses/_classification_test.py",
         ),
     ),
     "numpyro": Suite(

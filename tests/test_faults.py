@@ -137,11 +137,11 @@ def test_many_leaks():
     jax.jit(f)(1.0)
 
 def test_big_heap():
-    containers = [[i] for i in range(150_000)]
+    containers = [[i] for i in range(1_000_000)]
     box = Box(); leak_into(box)
 
 def test_big_heap_clean():
-    containers = [[i] for i in range(150_000)]
+    containers = [[i] for i in range(1_000_000)]
     assert float(jax.jit(lambda x: x + 1)(1.0)) == 2.0
 """
 

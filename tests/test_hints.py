@@ -33,6 +33,7 @@ _BY_RULE = {
     "cached_property": "cached property",
     "static_field": "static field",
     "aux_data": "pytree attribute",
+    "tree_structure": "aux data",
     "thread_local": "thread-local",
     "logging": "logging",
     "mock": "mock",
@@ -44,6 +45,8 @@ _BY_RULE = {
     "optimizer_state": "optax state",
     "distrax_distribution": "distrax method",
     "distrax_lambda": "distrax closure",
+    "tfp_bijector": "tensorflow_probability cache",
+    "tfp_parameter": "tensorflow_probability cache",
     "numpyro_guide": "numpyro guide",
     "numpyro_trace": "numpyro handler",
     "flax_module": "flax module",
@@ -77,7 +80,13 @@ def _wanted() -> dict[str, str]:
     rules = {rule.name: rule.text for rule in LIBRARY_HINTS}
     wanted = {name: HINTS[kind] for name, kind in _BY_KIND.items()}
     wanted |= {name: rules[rule] for name, rule in _BY_RULE.items()}
-    optional = {"distrax": "distrax", "numpyro": "numpyro", "flax": "flax", "optimizer": "optax"}
+    optional = {
+        "distrax": "distrax",
+        "tfp": "tensorflow_probability",
+        "numpyro": "numpyro",
+        "flax": "flax",
+        "optimizer": "optax",
+    }
     for name, module in optional.items():
         if not _is_installed(module):
             wanted = {test: hint for test, hint in wanted.items() if not test.startswith(name)}
@@ -120,3 +129,10 @@ def test_hints_are_one_line_each() -> None:
     """Hints stand in one line of a report."""
     texts = [*HINTS.values(), *(rule.text for rule in LIBRARY_HINTS)]
     assert not [text for text in texts if "\n" in text or not 40 < len(text) < 220]
+
+
+def test_every_piece_of_advice_is_given_by_a_program() -> None:
+    """No hint is without a leaking program that gets it, and a mended twin."""
+    assert {rule.name for rule in LIBRARY_HINTS} - set(_BY_RULE.values()) == set()
+    same_text = {"context", "class", "module", "local", "element", "object array", "thread-local"}
+    assert set(HINTS) - set(_BY_KIND.values()) <= same_text

@@ -209,3 +209,30 @@ def test_setup(store): pass
     text = (pytester.path / "junit.xml").read_text()
     assert 'errors="1" failures="1"' in text
     assert "kept by test_suite.Box.kept" in text
+
+
+MANY = """
+KEPT = Box()
+
+@pytest.mark.parametrize("number", range(25))
+def test_leaks(number):
+    leak_into(KEPT)
+
+def test_leaks_elsewhere():
+    box = Box(); leak_into(box)
+"""
+
+
+def test_a_leak_of_many_tests_is_told_in_full_for_some(pytester: pytest.Pytester) -> None:
+    """After twenty full reports a test names the first one; the JSON report has all of it."""
+    run = run_suite(pytester, LEAKY + MANY)
+    run.result.assert_outcomes(failed=26)
+    lines = run.result.stdout.str().splitlines()
+    assert len([line for line in lines if line.startswith("  reached by")]) == 21
+    short = [line for line in lines if line.startswith("The same as in")]
+    assert len(short) == 5
+    assert "::test_leaks[0] and other tests" in short[0]
+    openings = [line for line in lines if line.startswith("tracer leak after the test, kept by")]
+    assert len(openings) == 26
+    assert len(run.entries) == 26
+    assert all(entry["leaks"][0]["chain"] for entry in run.entries)

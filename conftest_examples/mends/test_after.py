@@ -192,6 +192,18 @@ def test_aux_data():
     assert scaled.scale == 1
 
 
+def test_tree_structure():
+    structures = []
+
+    @jax.jit
+    def step(x):
+        structures.append(jax.tree.structure(Scaled(x, x.max())))
+        return x
+
+    step(jnp.ones(3))
+    assert structures[0].num_leaves == 2
+
+
 def running_mean(x):
     total = x
     while True:
@@ -432,6 +444,38 @@ def test_distrax_lambda():
     shift = distrax.Lambda(forward=lambda y: y + x, inverse=lambda y: y - x)
     shifted = distrax.Transformed(distrax.Normal(x, x), shift)
     assert shifted.sample(seed=jax.random.key(0)).shape == (3,)
+
+
+def test_tfp_bijector():
+    substrates = pytest.importorskip("tensorflow_probability.substrates")
+    tanh = substrates.jax.bijectors.Tanh()
+
+    @jax.jit
+    def log_det(x):
+        result = tanh.forward_log_det_jacobian(x, 0)
+        tanh._cache.clear()
+        return result
+
+    assert log_det(jnp.ones(3)).shape == (3,)
+
+
+def test_tfp_bijector_of_distrax():
+    distrax = pytest.importorskip("distrax")
+    log_det = jax.jit(lambda x: distrax.Tanh().forward_log_det_jacobian(x))
+    assert log_det(jnp.ones(3)).shape == (3,)
+
+
+def test_tfp_parameter():
+    substrates = pytest.importorskip("tensorflow_probability.substrates")
+
+    @jax.jit
+    def scaled(x):
+        scale = substrates.jax.bijectors.Scale(x)
+        result = scale.forward(x)
+        scale._cache.clear()
+        return result
+
+    assert scaled(jnp.ones(3)).shape == (3,)
 
 
 def test_numpyro_guide():

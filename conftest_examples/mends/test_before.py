@@ -158,6 +158,18 @@ def test_aux_data():
     assert scaled.values.shape == (3,)
 
 
+def test_tree_structure():
+    structures = []
+
+    @jax.jit
+    def step(x):
+        structures.append(jax.tree.structure(Scaled(x, x.max())))
+        return x
+
+    step(jnp.ones(3))
+    assert structures[0].num_leaves == 1
+
+
 def running_mean(x):
     total = x
     while True:
@@ -372,6 +384,19 @@ def test_distrax_lambda():
 
     kept = make(jnp.ones(3))
     assert kept.event_shape == ()
+
+
+def test_tfp_bijector():
+    substrates = pytest.importorskip("tensorflow_probability.substrates")
+    tanh = substrates.jax.bijectors.Tanh()
+    log_det = jax.jit(lambda x: tanh.forward_log_det_jacobian(x, 0))
+    assert log_det(jnp.ones(3)).shape == (3,)
+
+
+def test_tfp_parameter():
+    substrates = pytest.importorskip("tensorflow_probability.substrates")
+    scaled = jax.jit(lambda x: substrates.jax.bijectors.Scale(x).forward(x))
+    assert scaled(jnp.ones(3)).shape == (3,)
 
 
 def test_numpyro_guide():

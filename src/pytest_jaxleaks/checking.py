@@ -16,6 +16,7 @@ from pytest_jaxleaks.baseline_options import KNOWN
 from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.findings import Findings, entries
 from pytest_jaxleaks.guarding import warn_of_own_fault
+from pytest_jaxleaks.retelling import Retelling
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -112,6 +113,7 @@ class LeakCheck:
         self._stage: tuple[pytest.Item, Findings] | None = None
         self._since = 0.0
         self._before_tests: Findings | None = None
+        self._retelling = Retelling()
         self._unchecked_ran = False
 
     # -- before the tests -------------------------------------------------------------------
@@ -249,7 +251,7 @@ class LeakCheck:
             self._stage = None
         self._look(findings, item, scene, failed=False)
         if findings.failing:
-            raise findings.failure()
+            raise findings.failure(self._retelling, item.nodeid)
         self._check_strictness(item, phase)
         return result
 

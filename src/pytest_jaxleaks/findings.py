@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
     from pytest_jaxleaks.leaks import Leak
+    from pytest_jaxleaks.retelling import Retelling
     from pytest_jaxleaks.watching import Sighting
 
 __all__ = ["Findings", "ReportedLeakError", "entries"]
@@ -88,6 +89,12 @@ class Findings:
     ) -> None:
         """Take over what a look has found."""
         self.add(sighting.leaks, accepts, baseline)
+        if sighting.wanted:
+            self.accepted += sighting.wanted
+            self.notes.append(
+                f"{len(sighting.wanted)} of these leaks came up in a block of "
+                "jax.check_tracer_leaks(False): accepted."
+            )
         self.held_by_jax += sighting.held_by_jax
         if sighting.kept_by_machinery:
             self.notes.append(
@@ -102,11 +109,10 @@ class Findings:
             return f"{verb} {', '.join(dict.fromkeys(self.fixtures))}"
         return _STRETCHES[self.phase]
 
-    def failure(self) -> ReportedLeakError:
-        """Return the error that fails the test."""
-        from pytest_jaxleaks.leak_text import describe_leaks
-
-        return ReportedLeakError(describe_leaks(self.failing, self.stretch()), self.failing)
+    def failure(self, retelling: Retelling, nodeid: str) -> ReportedLeakError:
+        """Return the error that fails the test ``nodeid``."""
+        text = retelling.describe(self.failing, self.stretch(), nodeid)
+        return ReportedLeakError(text, self.failing)
 
     def add_section(self, item: pytest.Item, *, failed: bool) -> None:
         """Show what does not fail the test: accepted leaks, notes, leaks beside a failure."""

@@ -160,8 +160,8 @@ LIBRARY_HINTS = (
     _Rule(
         "tensorflow_probability cache",
         lambda way: "BijectorCache" in way.chain.through,
-        "a TFP bijector caches what it computed on its class: build and use the bijector within "
-        "one traced function, or make a new one outside",
+        "a TFP bijector's cache keeps its own inputs alive: use distrax's own bijector instead, or "
+        "call bijector._cache.clear() before the traced function returns",
     ),
     _Rule(
         "numpyro guide",

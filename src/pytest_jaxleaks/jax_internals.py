@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_jaxleaks.links import module_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = [
     "Place",
     "TracerRecord",
     "blocks_reference",
+    "hear_of_leak_checking",
     "is_book_keeping",
     "is_internal_file",
     "is_jax_cache",
@@ -45,6 +46,7 @@ _TRANSPARENT = frozenset(
     {"PyTreeDef", "Partial", "VJP", "custom_jvp", "custom_vjp", "custom_vmap", "custom_transpose"}
 )
 _JITTED = "PjitFunction"
+_NONE = object()
 
 
 def jax_is_imported() -> bool:
@@ -187,6 +189,38 @@ def traced_by(tracer: Any) -> tuple[str, Place | None]:
 def trace_of(tracer: Any) -> Any:
     """Return the trace that a tracer belongs to, or None."""
     return getattr(tracer, "_trace", None)
+
+
+def hear_of_leak_checking(hear: Callable[[bool | None], None]) -> Callable[[], None]:
+    """Have ``hear`` called when ``jax.check_tracer_leaks(...)`` begins or ends in a thread.
+
+    Args:
+        hear: takes the value that counts in the thread from now on, None for the process's own.
+
+    Returns:
+        Takes ``hear`` back.
+    """
+    setting: Any = getattr(sys.modules["jax"], "check_tracer_leaks", None)
+    name = "_update_thread_local_hook"
+    earlier: Any = getattr(setting, name, _NONE)
+    if earlier is _NONE:
+        return lambda: None
+
+    def both(value: bool | None) -> None:
+        hear(value)
+        if earlier is not None:
+            earlier(value)
+
+    try:
+        setattr(setting, name, both)
+    except (AttributeError, TypeError):
+        return lambda: None
+
+    def take_back() -> None:
+        if getattr(setting, name) is both:
+            setattr(setting, name, earlier)
+
+    return take_back
 
 
 def _short(aval: Any) -> str:

@@ -18,6 +18,7 @@ from pytest_jaxleaks.holders import Search, find_holders
 from pytest_jaxleaks.jax_internals import is_internal_file, trace_of
 from pytest_jaxleaks.leak_text import describe_leaks
 from pytest_jaxleaks.leaks import CodeUnderTest, Leak, leaks_from, not_ignored
+from pytest_jaxleaks.opting_out import OptedOut
 from pytest_jaxleaks.patterns import check_patterns
 from pytest_jaxleaks.roots import Surroundings
 from pytest_jaxleaks.thread_look import running_traces
@@ -35,12 +36,14 @@ class Sighting:
 
     Attributes:
         leaks: values that user code can still reach.
+        wanted: such values that came up in a block of ``jax.check_tracer_leaks(False)``.
         kept_by_machinery: how many values only the test machinery keeps (log capture).
         held_by_jax: how many values are alive where user code reaches none at all: JAX's trace
             caches hold them.
     """
 
     leaks: tuple[Leak, ...] = ()
+    wanted: tuple[Leak, ...] = ()
     kept_by_machinery: int = 0
     held_by_jax: int = 0
 
@@ -55,6 +58,9 @@ class Watch:
     def __init__(self, outer: Watch | None = None) -> None:
         self._outer = outer
         self._census: Census = Census() if outer is None else outer._census
+        self._opted_out: OptedOut = (
+            OptedOut(self._census.living) if outer is None else outer._opted_out
+        )
         self._known_traces: weakref.WeakSet[Any] = weakref.WeakSet()
         self._running: set[int] = set()
 
@@ -62,12 +68,14 @@ class Watch:
         """Count what exists now as old."""
         if self._outer is None:
             self._census.start()
+            self._opted_out.start()
             _running.append(self)
 
     def stop(self) -> None:
         """Leave the garbage collector as it was found."""
         if self._outer is None:
             _running.remove(self)
+            self._opted_out.stop()
             self._census.stop()
 
     def nested(self) -> Watch:
@@ -124,8 +132,11 @@ class Watch:
         ]
         for holding in fresh:
             self.know(holding.tracer)
+        wanted = [holding for holding in fresh if holding.tracer in self._opted_out]
+        others = [holding for holding in fresh if holding.tracer not in self._opted_out]
         return Sighting(
-            tuple(leaks_from(fresh, code)),
+            tuple(leaks_from(others, code)),
+            tuple(leaks_from(wanted, code)),
             len(search.kept_by_machinery),
             0 if search.holdings else len(search.others),
         )
