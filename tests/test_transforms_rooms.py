@@ -49,6 +49,8 @@ def differences(expected, actual):
         ([jnp.ones(1)], (jnp.ones(1),), [("treedef", "")]),
         ({"a": 1}, {"b": 1}, [("treedef", "")]),
         (jnp.int32(7), jnp.int32(8), [("value", "")]),
+        (jnp.float8_e4m3fn(1), jnp.float8_e4m3fn(1.125), []),
+        (jnp.float8_e4m3fn(1), jnp.float8_e4m3fn(1.25), [("value", "")]),
         (jnp.zeros((0, 2)), jnp.zeros((0, 2)), []),
     ],
 )

@@ -5,10 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pytest_jaxleaks import InvalidArgumentError
-from pytest_jaxleaks.variant_records import differences, record_of
+from pytest_jaxleaks import InvalidArgumentError, variant_records
+from pytest_jaxleaks.variant_records import record_of
 
 EPS = float(jnp.finfo(jnp.float32).eps)
+
+
+def differences(one, other, *, loose=False):
+    """Return the lines of the differences."""
+    return variant_records.differences(one, other, loose=loose)[0]
 
 
 def compare(one, other, *, loose=False):

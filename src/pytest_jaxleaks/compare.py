@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_jaxleaks.closeness import comparable, outside
 from pytest_jaxleaks.failures import Failure
 
 if TYPE_CHECKING:
@@ -120,16 +121,15 @@ def _compare_values(number: int, want: Leaf, got: Leaf, context: Context) -> Ite
     if not want.value.size:
         return
     tolerance = context.tolerance(got.dtype)
-    expected, actual = _comparable(want.value), _comparable(got.value)
-    scale = _scale(expected)
-    bound = tolerance.bound(expected, scale)
-    wrong = _outside(expected, actual, bound)
+    expected, actual = comparable(want.value), comparable(got.value)
+    bound = tolerance.bound(expected, actual)
+    wrong = outside(expected, actual, bound)
     if not wrong.any():
         return
     allowance = context.allowance(number)
     if allowance > 0.0:
         bound = bound + allowance
-        wrong = _outside(expected, actual, bound)
+        wrong = outside(expected, actual, bound)
         if not wrong.any():
             return
     yield _value_failure(want, expected, actual, bound, wrong, f"{tolerance}", context)
@@ -163,27 +163,3 @@ def _value_failure(
         context.order, kind, message, facts, leaf.path, index, want, got,
         f"{float(bound[worst]):.3g}: {source}",
     )  # fmt: skip
-
-
-def _comparable(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Widen to float64 or complex128; 64-bit integers and keys stay exact as Python's floats
-    allow."""
-    if value.dtype.kind in "biu" and value.dtype.itemsize == 8:
-        return value.astype(np.longdouble)
-    return value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
-
-
-def _scale(expected: np.ndarray[Any, Any]) -> float:
-    magnitudes = np.abs(expected[np.isfinite(expected)])
-    return float(magnitudes.max()) if magnitudes.size else 0.0
-
-
-def _outside(
-    expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], bound: np.ndarray[Any, Any]
-) -> np.ndarray[Any, Any]:
-    """Tell which elements differ. NaN equals NaN; an infinity equals itself."""
-    with np.errstate(all="ignore"):
-        close = np.abs(actual - expected) <= bound
-    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-    finite = np.isfinite(actual) & np.isfinite(expected)
-    return np.asarray(~(same | (finite & close)))

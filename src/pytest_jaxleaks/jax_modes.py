@@ -5,8 +5,11 @@ The settings are those of ``jax.config.values``: what JAX goes by in this thread
 
 from __future__ import annotations
 
+import inspect
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from pytest_jaxleaks.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -105,7 +108,7 @@ class Stay:
 
     def _turn_on(self) -> None:
         try:
-            manager = self.variant.mode()
+            manager = _context_manager(self.variant)
             manager.__enter__()
         except Exception as error:
             error.add_note(f"raised on entering the JAX variant {self.variant.name!r}")
@@ -121,3 +124,19 @@ class Stay:
         except Exception as error:
             error.add_note(f"raised on leaving the JAX variant {self.variant.name!r}")
             raise
+
+
+def _context_manager(variant: Variant) -> AbstractContextManager[object]:
+    """Call a variant's mode and check what it returns."""
+    manager: Any = variant.mode()
+    if all(hasattr(type(manager), name) for name in ("__enter__", "__exit__")):
+        return manager  # type: ignore[no-any-return]
+    hint = ""
+    if inspect.isgenerator(manager):
+        hint = " (decorate the function with contextlib.contextmanager)"
+    elif hasattr(type(manager), "__aenter__"):
+        hint = " (an asynchronous one cannot be used)"
+    raise InvalidArgumentError(
+        f"mode of variant {variant.name!r}: expected a function that returns a new context manager"
+        f"{hint}, but it returned {type(manager).__name__}: {manager!r}"
+    )

@@ -16,7 +16,14 @@ import numpy as np
 
 from pytest_jaxleaks.errors import InvalidArgumentError
 
-__all__ = ["NUMERIC_RTOL", "Tolerance", "Tolerances", "machine_epsilon"]
+__all__ = [
+    "NUMERIC_RTOL",
+    "Spacing",
+    "Tolerance",
+    "Tolerances",
+    "default_tolerance",
+    "machine_epsilon",
+]
 
 WIDE_ULPS = 64
 """float32 and float64: XLA's fusion and vectorised sums move results by some ulps; sums of n terms
@@ -26,6 +33,12 @@ err by about sqrt(n) ulps (Higham, Accuracy and Stability of Numerical Algorithm
 NARROW_ULPS = 8
 """bfloat16 and float16: XLA keeps float32 inside a fusion and rounds once, where single operations
 round each time; 8 roundings of half an ulp with some growth."""
+
+STORAGE_EPS = 0.05
+"""Types with a larger epsilon (float8, float6, float4) hold what was computed in a wider type, and
+eight of their epsilons are as large as the values. The two computations round once each; where the
+exact results lie on either side of a midpoint, the rounded ones are neighbours. So the bound is one
+representable value, which follows from rounding to nearest (Higham, theorem 2.2)."""
 
 NUMERIC_RTOL = 1e-2
 """Analytic against numeric derivative, per element. Solvers that stop at a tolerance (1e-3 is
@@ -37,28 +50,84 @@ def machine_epsilon(dtype: Any) -> float:
     """Return the epsilon of a real or complex floating-point dtype, 0 for every other dtype."""
     if not jnp.issubdtype(dtype, jnp.inexact):
         return 0.0
-    info: Any = jnp.finfo(dtype)  # type: ignore[no-untyped-call]
-    return float(info.eps)
+    return float(_finfo(dtype).eps)
+
+
+def _finfo(dtype: Any) -> Any:
+    return jnp.finfo(dtype)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Spacing:
+    """How far apart the values of a floating-point type lie.
+
+    Attributes:
+        eps: the distance from 1 to the next larger value.
+        smallest: the smallest positive normal number; below it the distance shrinks no further.
+    """
+
+    eps: float
+    smallest: float
+
+    def above(self, magnitude: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the distance from each value to the next one that is farther from zero."""
+        _, exponent = np.frexp(np.maximum(magnitude, self.smallest))
+        return np.asarray(np.ldexp(self.eps, exponent - 1))
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """``abs(actual - expected) <= atol + rtol * abs(expected) + floor * scale``, per element."""
+    """``abs(actual - expected) <= atol + rtol * abs(expected) + floor * scale``, per element.
+
+    Attributes:
+        rtol: relative to the element.
+        atol: in any case.
+        floor: relative to the scale of the leaf.
+        source: where the numbers come from.
+        spacing: of the type, if neighbouring values of it agree in any case.
+    """
 
     rtol: float
     atol: float
     floor: float
     source: str
+    spacing: Spacing | None = None
 
-    def bound(self, expected: np.ndarray[Any, Any], scale: float) -> np.ndarray[Any, Any]:
+    def bound(
+        self, expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
         """Return the largest deviation allowed at each element."""
-        with np.errstate(all="ignore"):
-            magnitude = np.where(np.isfinite(expected), np.abs(expected), 0.0)
-        return np.asarray(self.atol + self.rtol * magnitude + self.floor * scale)
+        magnitude = _finite_magnitude(expected)
+        scale = magnitude.max(initial=0.0)
+        bound = self.atol + self.rtol * magnitude + self.floor * scale
+        if self.spacing is not None:
+            smaller = np.minimum(magnitude, _finite_magnitude(actual))
+            bound = np.maximum(bound, self.spacing.above(smaller))
+        return np.asarray(bound)
 
     def __str__(self) -> str:
         """Say what the tolerance is and where it comes from."""
+        if self.spacing is not None:
+            return self.source
         return f"rtol {self.rtol:.3g}, atol {self.atol:.3g} ({self.source})"
+
+
+def _finite_magnitude(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    with np.errstate(all="ignore"):
+        return np.where(np.isfinite(value), np.abs(value), 0.0)
+
+
+def default_tolerance(dtype: Any) -> Tolerance:
+    """Return the tolerance for values of ``dtype`` that two orders of the same operations made."""
+    eps = machine_epsilon(dtype)
+    if eps == 0.0:
+        return Tolerance(0.0, 0.0, 0.0, f"{dtype} is exact")
+    if eps > STORAGE_EPS:
+        spacing = Spacing(eps, float(_finfo(dtype).smallest_normal))
+        return Tolerance(0.0, 0.0, 0.0, f"one representable value of {dtype}", spacing)
+    ulps = NARROW_ULPS if eps > 1e-5 else WIDE_ULPS
+    size = ulps * eps
+    return Tolerance(size, 0.0, size, f"{ulps} eps of {dtype}, of the leaf's scale")
 
 
 @dataclass(frozen=True)
@@ -91,12 +160,7 @@ class Tolerances:
         rtol, atol = _pick(self.rtol, dtype, order), _pick(self.atol, dtype, order)
         if rtol is not None or atol is not None:
             return Tolerance(rtol or 0.0, atol or 0.0, 0.0, "given by the caller")
-        eps = machine_epsilon(dtype)
-        if eps == 0.0:
-            return Tolerance(0.0, 0.0, 0.0, f"{dtype} is exact")
-        ulps = NARROW_ULPS if eps > 1e-5 else WIDE_ULPS
-        size = ulps * eps
-        return Tolerance(size, 0.0, size, f"{ulps} eps of {dtype}, of the leaf's scale")
+        return default_tolerance(dtype)
 
 
 def _is_number(value: Any) -> bool:

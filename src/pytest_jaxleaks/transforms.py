@@ -62,7 +62,8 @@ def check_transforms(
             floating-point leaves.
         orders: names such as ``"jit(vmap)"``, or predicates on names; all 15 by default.
         rtol: allowed relative deviation per element: a number, or a mapping from dtypes or orders
-            to numbers. By default 64 eps of the dtype (8 for bfloat16 and float16), relative to the
+            to numbers. By default 64 eps of the dtype (8 for bfloat16 and float16, one
+            representable value for float8 and narrower types), relative to the
             largest element of a leaf: jit and vmap reorder sums, whose rounding grows like the
             square root of their length. Where that is exceeded, 8 times the change that inputs
             moved by 4 ulps bring is allowed. Gradients may differ by 1e-2 per element from

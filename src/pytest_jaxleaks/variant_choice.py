@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import traceback
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from pytest_jaxleaks.variant_marks import VariantChoice, read_mark
 from pytest_jaxleaks.variants import BUILT_IN, Variant, as_variants, check_names, split_names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 __all__ = ["Chooser", "chooser_of"]
@@ -36,7 +38,7 @@ class Chooser:
             text = self._config.getini("jax_variants")
         if text is None:
             return None
-        known = self._collect(self._config.hook.pytest_jaxleaks_variants(config=self._config))
+        known = self._collect(_ask(self._config.hook, self._config))
         try:
             names = check_names(split_names(text), known, where)
         except InvalidArgumentError as error:
@@ -52,7 +54,7 @@ class Chooser:
         """
         folder = node.path.parent
         if folder not in self._known:
-            given = node.ihook.pytest_jaxleaks_variants(config=self._config)
+            given = _ask(node.ihook, self._config)
             self._known[folder] = self._collect(given) | self._everywhere
         return self._known[folder]
 
@@ -91,6 +93,32 @@ class Chooser:
                 )
             known[variant.name] = variant
         return known
+
+
+def _ask(hook: Any, config: pytest.Config) -> list[object]:
+    """Call the hook ``pytest_jaxleaks_variants`` of every plugin.
+
+    Raises:
+        pytest.UsageError: if one of them raises, with its name.
+    """
+    caller = hook.pytest_jaxleaks_variants
+    try:
+        given: list[object] = caller(config=config)
+    except Exception as error:
+        name = _plugin_that_raised(caller.get_hookimpls(), error)
+        text = f"pytest_jaxleaks_variants of {name} raised {type(error).__name__}: {error}"
+        raise pytest.UsageError(text) from None
+    return given
+
+
+def _plugin_that_raised(implementations: Iterable[Any], error: Exception) -> str:
+    """Name the plugin whose implementation is on the traceback, by its file if it has one."""
+    codes = {frame.f_code: line for frame, line in traceback.walk_tb(error.__traceback__)}
+    for implementation in implementations:
+        code = getattr(implementation.function, "__code__", None)
+        if code in codes:
+            return f"{code.co_filename} (line {codes[code]})"
+    return " or ".join(sorted(str(each.plugin_name) for each in implementations))
 
 
 def chooser_of(config: pytest.Config) -> Chooser:

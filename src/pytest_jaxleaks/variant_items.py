@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_jaxleaks.variants import Variant
 
-__all__ = ["base_nodeid", "runs_plainly", "variant_name"]
+__all__ = ["base_nodeid", "runs_plainly", "sibling_nodeid", "variant_name"]
 
 _NAME = pytest.StashKey[str]()
 _PLAIN = pytest.StashKey[bool]()
@@ -45,6 +45,12 @@ def base_nodeid(nodeid: str, variant: str) -> str:
     return nodeid
 
 
+def sibling_nodeid(nodeid: str, variant: str, other: str) -> str:
+    """Return the id of the item that runs the same test under another variant."""
+    rest, bracket, group = nodeid.rpartition("]")
+    return rest.removesuffix(variant) + other + bracket + group
+
+
 def _marks(variant: Variant, names: Sequence[str]) -> list[pytest.MarkDecorator]:
     """Make the marks of an item that runs under ``variant``, one of ``names``.
 
@@ -70,11 +76,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     chooser = chooser_of(metafunc.config)
     try:
         choice = chooser.choice_of(definition)
+        known = {} if choice is None else chooser.known_to(definition)
     except pytest.UsageError as error:  # shown without pytest's own frames
         raise pytest.Collector.CollectError(f"UsageError: {error}") from None
     if choice is None or _parametrizes_itself(definition):
         return
-    known = chooser.known_to(definition)
     params = [
         pytest.param(name, id=name, marks=_marks(known[name], choice.names))
         for name in choice.names

@@ -24,11 +24,17 @@ class VariantChoice:
 
     Attributes:
         names: the names, in the order in which they run.
-        compare: whether what the runs record with ``jax_record`` has to agree.
+        compare: whether what the runs record with ``jax_record`` has to agree; ``None`` if nothing
+            was said about it.
     """
 
     names: tuple[str, ...]
-    compare: bool = False
+    compare: bool | None = None
+
+    @property
+    def reference(self) -> str:
+        """The variant that the others are compared with: the one that is named first."""
+        return self.names[0]
 
 
 def read_mark(
@@ -53,12 +59,12 @@ def read_mark(
         raise InvalidArgumentError(
             f"{where}: unexpected argument {unknown[0]!r}; expected names of variants and compare="
         )
-    compare = kwargs.get("compare", False)
-    if not isinstance(compare, bool):
+    compare = kwargs.get("compare")
+    if "compare" in kwargs and not isinstance(compare, bool):
         raise InvalidArgumentError(f"{where}: compare: expected True or False, got {compare!r}")
     names = check_names(args or DEFAULT_NAMES, known, where)
     if compare and len(names) < 2:
         raise InvalidArgumentError(
             f"{where}: compare=True needs two variants or more, got {names[0]!r} only"
         )
-    return VariantChoice(names, compare)
+    return VariantChoice(names, bool(compare) if "compare" in kwargs else None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_jaxleaks import variant_items
+from pytest_jaxleaks.property_tests import allow_under_given
 from pytest_jaxleaks.variant_choice import chooser_of
 from pytest_jaxleaks.variant_recording import SharedFolder, start_recording
 from pytest_jaxleaks.variant_report import VariantReporter
@@ -46,13 +47,14 @@ def configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "jax_variants(*names, compare=False): run the test once per named variant (jit and nojit "
-        "if none is named), and with compare=True demand that what jax_record keeps agrees.",
+        "if none is named), and with compare=True demand that what jax_record keeps agrees with "
+        "the variant named first.",
     )
     chooser_of(config)
     manager = config.pluginmanager
     manager.register(_Fixtures(), "jaxleaks-variant-fixtures")
     manager.register(variant_items, "jaxleaks-variant-items")
-    manager.register(VariantReporter(), "jaxleaks-variant-reporter")
+    manager.register(VariantReporter(config), "jaxleaks-variant-reporter")
     if manager.has_plugin("xdist"):
         manager.register(SharedFolder(config), "jaxleaks-variant-records")
 
@@ -63,6 +65,7 @@ class _Fixtures:
     @pytest.fixture
     def jax_variant(self, request: pytest.FixtureRequest) -> str:
         """The name of the JAX variant that the test runs under; "jit" if none was asked for."""
+        allow_under_given(request.node)
         return variant_items.variant_name(request.node) or "jit"
 
     @pytest.fixture

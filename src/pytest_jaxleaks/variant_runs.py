@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unittest
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from pytest_jaxleaks.jax_modes import Stay, put_back
 from pytest_jaxleaks.variant_choice import chooser_of
 from pytest_jaxleaks.variant_items import base_nodeid, runs_plainly, variant_name
-from pytest_jaxleaks.variant_recording import JaxVariantWarning, Recorder
+from pytest_jaxleaks.variant_recording import JaxVariantWarning, Recorder, comparison_note
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+
+    from pytest_jaxleaks.variants import Variant
 
 __all__ = ["VariantRunner"]
 
@@ -37,20 +40,26 @@ class VariantRunner:
         name = variant_name(item)
         self._failure = None
         self._stay = None
+        self._recorder.forget(item)
         if name is not None:
-            known = chooser_of(self._config).known_to(item)
-            if name in known:
-                self._stay = Stay(known[name])
-            else:
-                self._failure = pytest.UsageError(
-                    f"jax_variant of {item.nodeid}: unknown variant {name!r}; "
-                    f"known variants: {', '.join(known)}"
-                )
+            try:
+                self._stay = Stay(self._variant_of(item, name))
+            except pytest.UsageError as error:
+                self._failure = error
         result = yield
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
         return result
+
+    def _variant_of(self, item: pytest.Item, name: str) -> Variant:
+        known = chooser_of(self._config).known_to(item)
+        if name in known:
+            return known[name]
+        raise pytest.UsageError(
+            f"jax_variant of {item.nodeid}: unknown variant {name!r}; "
+            f"known variants: {', '.join(known)}"
+        )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(
@@ -81,7 +90,8 @@ class VariantRunner:
         if not stay.entered:
             self._enter(stay, item)
         result = yield
-        self._compare(item, stay.variant.name)
+        if not getattr(item, "_excinfo", None):  # where pytest keeps the failures of a TestCase
+            self._compare(item, stay.variant.name)
         return result
 
     def _enter(self, stay: Stay, item: pytest.Item) -> None:
@@ -134,10 +144,9 @@ class VariantRunner:
         __tracebackhide__ = True
         chooser = chooser_of(self._config)
         choice = chooser.choice_of(item)
-        if choice is not None and choice.compare:
+        if choice is not None:
             test = base_nodeid(item.nodeid, name)
-            others = [other for other in choice.names if other != name]
-            self._recorder.compare(item, test, name, others, chooser.known_to(item))
+            self._recorder.compare(item, test, name, choice, chooser.known_to(item))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -147,22 +156,32 @@ class VariantRunner:
         report = yield
         name = variant_name(item)
         if name is not None:
-            variant = chooser_of(self._config).known_to(item).get(name)
+            choice = chooser_of(self._config).choice_of(item)
             note: dict[str, object] = {
                 "test": base_nodeid(item.nodeid, name),
                 "variant": name,
-                "meaning": "" if variant is None else variant.meaning,
-                **_raised(call),
+                "names": [] if choice is None else list(choice.names),
+                "reference": choice.reference if choice is not None and choice.compare else None,
+                "meaning": self._meaning_of(item, name),
+                **_raised(item, call),
             }
+            if call.when == "call":
+                note |= comparison_note(item)
             report.__dict__["jax_variant"] = note
         elif runs_plainly(item):
             report.__dict__["jax_variant"] = {"plain": type(item).__name__}
         return report
 
+    def _meaning_of(self, item: pytest.Item, name: str) -> str:
+        try:
+            return self._variant_of(item, name).meaning
+        except pytest.UsageError:  # which the test's setup has raised
+            return ""
 
-def _raised(call: pytest.CallInfo[None]) -> dict[str, Any]:
+
+def _raised(item: pytest.Item, call: pytest.CallInfo[None]) -> dict[str, Any]:
     """Describe the exception of a phase in plain data."""
-    if call.excinfo is None:
+    if call.excinfo is None or _succeeded_unexpectedly(item, call.excinfo.value):
         return {"raised": [], "detail": ""}
     try:
         lines = str(call.excinfo.value).strip().splitlines()
@@ -170,3 +189,14 @@ def _raised(call: pytest.CallInfo[None]) -> dict[str, Any]:
         lines = []  # an exception that cannot be printed has no detail
     types = [base.__name__ for base in call.excinfo.type.__mro__[:-1]]
     return {"raised": types, "detail": lines[0][:120] if lines else ""}
+
+
+def _succeeded_unexpectedly(item: pytest.Item, error: BaseException) -> bool:
+    """Say whether pytest raised because a test under ``unittest.expectedFailure`` passed."""
+    return (
+        isinstance(error, pytest.fail.Exception)
+        and error.msg == "Unexpected success"
+        and isinstance(item, pytest.Function)
+        and item.cls is not None
+        and issubclass(item.cls, unittest.TestCase)
+    )

@@ -43,8 +43,8 @@ class Variant:
         meaning: one line; what it tells when a test fails under this variant only.
         unavailable: called without arguments for the reason why the variant cannot run here, or
             ``None`` if it can. The tests are then skipped with that reason.
-        other_dtypes: whether results may be of another width (``x64``): recorded values are then
-            compared with other variants by kind of dtype, at the coarser tolerance.
+        other_dtypes: whether results may be of another width (``x64``): recorded values of 32 and
+            64 bits then count as the same, at the coarser tolerance.
 
     Example:
         >>> import jax

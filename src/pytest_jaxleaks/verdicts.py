@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["LEAK_ERRORS", "Outcome", "Verdict", "judge"]
+__all__ = ["LEAK_ERRORS", "MISMATCH_ERROR", "Agreement", "Outcome", "Verdict", "judge"]
 
 #: Type names of the exceptions that say: a traced value escaped. The second is JAX's own.
 LEAK_ERRORS = frozenset({"TracerLeakError", "UnexpectedTracerError"})
@@ -61,13 +61,46 @@ class Verdict:
     meaning: str
 
 
-def judge(outcomes: Mapping[str, Outcome], meanings: Mapping[str, str]) -> Verdict | None:
+@dataclass(frozen=True)
+class Agreement:
+    """Which variants of a test recorded the same.
+
+    Attributes:
+        reference: the variant that the others are compared with, if they are.
+        pairs: by pair of variants, whether they agree; pairs that were not compared are left out.
+    """
+
+    reference: str | None = None
+    pairs: Mapping[frozenset[str], bool] = field(default_factory=dict)
+
+    def groups(self, names: Iterable[str]) -> list[list[str]]:
+        """Put variants that agree together, each with the first one that it agrees with."""
+        groups: list[list[str]] = []
+        compared = frozenset().union(*self.pairs)
+        for name in names:
+            if name not in compared:
+                continue
+            for group in groups:
+                if self.pairs.get(frozenset((group[0], name))):
+                    group.append(name)
+                    break
+            else:
+                groups.append([name])
+        return groups
+
+
+def judge(
+    outcomes: Mapping[str, Outcome],
+    meanings: Mapping[str, str],
+    agreement: Agreement | None = None,
+) -> Verdict | None:
     """Judge the outcomes of one test.
 
     Args:
         outcomes: the outcome of each variant that ran, by name, in the order in which they ran.
             Skipped variants are left out.
         meanings: what failing under one variant only tells, by name of variant.
+        agreement: which of them recorded the same.
 
     Returns:
         The verdict, or ``None`` if the variants agree: all passed with equal records, or all raised
@@ -76,7 +109,7 @@ def judge(outcomes: Mapping[str, Outcome], meanings: Mapping[str, str]) -> Verdi
     raised = {outcome.raised[:1] for outcome in outcomes.values()}
     if (MISMATCH_ERROR,) in raised:  # in each of them, if they ended at once in two processes
         return Verdict(
-            "the recorded results differ",
+            "the recorded results differ" + _who_differs(outcomes, agreement or Agreement()),
             "the runs pass and yet return something else: look at the first difference in the "
             "failing run's message",
         )
@@ -90,10 +123,29 @@ def judge(outcomes: Mapping[str, Outcome], meanings: Mapping[str, str]) -> Verdi
         return _leak_verdict(leaking, failing, list(outcomes))
     if not passing:
         return Verdict(
-            "every variant raises something else",
+            "fails under every variant, in different ways",
             "the failure itself depends on the mode: start with the one whose message is plainest",
         )
     return _failure_verdict(outcomes, failing, passing, meanings)
+
+
+def _who_differs(outcomes: Mapping[str, Outcome], agreement: Agreement) -> str:
+    """Say which of three or more variants agree with each other."""
+    groups = agreement.groups(outcomes)
+    count = sum(map(len, groups))
+    if count < 3:
+        return ""
+    if len(groups) == count:
+        return f", no two of {_and([name for group in groups for name in group])} agree"
+    largest = max(groups, key=len)
+    odd = [name for group in groups if group is not largest for name in group]
+    together = f"{_and(largest)} agree"
+    if len(groups) > 2 or len(largest) == len(odd):
+        rest = [f"{_and(group)} agree" for group in groups if len(group) > 1]
+        return f": {'; '.join(rest)}"
+    if agreement.reference in odd:
+        return f": only {_and(odd)} differs, with which the others were compared; {together}"
+    return f": only {_and(odd)} {'differs' if len(odd) == 1 else 'differ'}; {together}"
 
 
 def _leak_verdict(leaking: Sequence[str], failing: Sequence[str], names: Sequence[str]) -> Verdict:

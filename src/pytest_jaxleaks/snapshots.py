@@ -1,0 +1,349 @@
+"""What is kept of one value, leaf or static data, so that another process can compare it.
+
+A snapshot holds plain data, NumPy arrays and pickles: never an object of JAX or of the test, which
+would keep it alive, and which later code could change.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import functools
+import inspect
+import pickle
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from pytest_jaxleaks.errors import InvalidArgumentError
+from pytest_jaxleaks.jax_internals import is_jax_module
+from pytest_jaxleaks.leaves import SCALARS, is_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "Array",
+    "Exact",
+    "Items",
+    "Node",
+    "Number",
+    "Pickled",
+    "Snapshot",
+    "Tree",
+    "Unknown",
+    "tree_of",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """What was kept of one value.
+
+    Attributes:
+        kind: what has to be equal before anything else is compared, as shown: ``float32[3]`` and
+            the like with ``weak`` in front for a weak type, else the qualified name of a type.
+    """
+
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class Array(Snapshot):
+    """An array of JAX or NumPy at its own dtype; of typed keys, their data.
+
+    Attributes:
+        value: a copy of the data.
+        is_numpy: whether it was NumPy's.
+    """
+
+    value: np.ndarray[Any, Any]
+    is_numpy: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Number(Snapshot):
+    """A Python number, not narrowed.
+
+    Attributes:
+        value: the number.
+        array_kind: the kind of the array that ``jit`` would return for it; ``None`` if JAX finds
+            it too large.
+        dtype: the dtype that JAX computes with by default: the number may come from an array.
+    """
+
+    value: complex
+    array_kind: str | None
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Exact(Snapshot):
+    """Text, or the name that tells a function, a type or a member of an enumeration.
+
+    Attributes:
+        value: the text or the name.
+        is_text: whether it is the value itself.
+    """
+
+    value: object
+    is_text: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Items(Snapshot):
+    """Something with named parts: a dataclass, a NumPy array of objects, a partial function."""
+
+    names: tuple[str, ...]
+    parts: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Pickled(Snapshot):
+    """An object whose class says what equal means."""
+
+    pickle: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Unknown(Snapshot):
+    """An object of which only the type can be compared, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One node of a treedef.
+
+    Attributes:
+        kind: its type; ``*`` for a leaf.
+        data: its static data (keys of a dict, static fields).
+        children: its children.
+    """
+
+    kind: str
+    data: Snapshot
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Tree(Snapshot):
+    """A pytree.
+
+    Attributes:
+        text: its treedef as JAX prints it; for messages only, since it abbreviates arrays.
+        root: its treedef.
+        paths: the key path of each leaf.
+        leaves: its leaves.
+    """
+
+    text: str
+    root: Node
+    paths: tuple[str, ...]
+    leaves: tuple[Snapshot, ...]
+
+
+def tree_of(value: object) -> Tree:
+    """Keep a pytree.
+
+    Args:
+        value: any pytree, a single leaf included.
+
+    Raises:
+        InvalidArgumentError: if it holds a tracer.
+    """
+    return _tree(value, "", (id(value),) if _is_node(value) else ())
+
+
+# Below, ``path`` says where in the recorded value something is, and ``above`` holds what it is
+# part of, by ``id``, so that a structure that contains itself comes to an end.
+
+
+def _tree(value: object, path: str, above: tuple[int, ...]) -> Tree:
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(value)
+    paths = tuple(jax.tree_util.keystr(keys) for keys, _ in leaves)
+    return Tree(
+        "pytree",
+        str(treedef),
+        _node(treedef, path, above),
+        paths,
+        tuple(
+            _taken(leaf, path + own, above) for own, (_, leaf) in zip(paths, leaves, strict=True)
+        ),
+    )
+
+
+def _node(treedef: Any, path: str, above: tuple[int, ...]) -> Node:
+    own = treedef.node_data()
+    if own is None:
+        return Node("*", Exact("no data", None), ())
+    cls, data = own
+    return Node(
+        _name(cls),
+        _taken(data, f"{path} (static data of {cls.__name__})", above),
+        tuple(_node(child, path, above) for child in treedef.children()),
+    )
+
+
+def _taken(value: Any, path: str, above: tuple[int, ...]) -> Snapshot:
+    if isinstance(value, jax.core.Tracer):
+        raise InvalidArgumentError(
+            f"jax_record: the value{path} is a tracer ({value.aval}); record what the transformed "
+            "function returns, outside of it"
+        )
+    if id(value) in above:
+        return Exact("a part that contains itself", above[::-1].index(id(value)))
+    above = (*above, id(value))
+    found = _plain(value)
+    if found is not None:
+        return found
+    for take in (_numeric, _named):
+        found = take(value, path, above)
+        if found is not None:
+            return found
+    if _is_node(value):
+        return _tree(value, path, above)
+    parts = _parts(value)
+    if parts is not None:
+        return _items(_type_name(value), parts, path, above)
+    return _opaque(value)
+
+
+def _plain(value: Any) -> Snapshot | None:
+    """Keep text, ``None`` and the like, and of an exception its type."""
+    if value is None or type(value) in (str, bytes):
+        return Exact(_type_name(value), value, is_text=True)
+    if isinstance(value, BaseException):
+        return Exact(_type_name(value), None)
+    if isinstance(value, enum.Enum) and not isinstance(value, SCALARS):
+        return Exact(_type_name(value), f"{type(value).__name__}.{value.name}")
+    return None
+
+
+def _numeric(value: Any, path: str, above: tuple[int, ...]) -> Snapshot | None:
+    """Keep an array, a reference to one, or a number."""
+    if isinstance(value, np.ma.MaskedArray):
+        parts = [(".mask", np.ma.getmaskarray(value)), (".compressed()", value.compressed())]
+        return _items("numpy masked array", parts, path, above)
+    if isinstance(value, np.ndarray | np.generic):
+        return _numpy(np.asarray(value), path, above)
+    if isinstance(value, SCALARS):
+        return _number(value)
+    if isinstance(value, jax.Array):
+        data = jax.random.key_data(value) if is_key(value) else value
+        return Array(_kind(jax.typeof(value)), np.array(data), is_numpy=False)
+    if isinstance(value, getattr(jax, "Ref", ())):  # public since jax 0.8
+        contents: Any = value
+        return _items("Ref", [("[...]", contents[...])], path, above)
+    return None
+
+
+def _numpy(value: np.ndarray[Any, Any], path: str, above: tuple[int, ...]) -> Snapshot:
+    shape = ",".join(map(str, value.shape))
+    if value.dtype == object:
+        parts = [(str([*where]), value[where]) for where in np.ndindex(value.shape)]
+        return _items(f"numpy object[{shape}]", parts, path, above)
+    if value.dtype == jax.dtypes.float0:
+        return Array(f"float0[{shape}]", np.zeros(value.shape, dtype=bool), is_numpy=True)
+    value = value.astype(value.dtype.newbyteorder("="))  # a copy
+    plain = value.dtype.names is None and value.dtype.kind in "biufcV"
+    dtype = value.dtype.name if plain else value.dtype
+    return Array(f"{dtype}[{shape}]", value, is_numpy=True)
+
+
+def _number(value: complex) -> Number:
+    base: Any = next(scalar for scalar in SCALARS if isinstance(value, scalar))
+    try:
+        kind = _kind(jax.typeof(value))
+    except (TypeError, OverflowError):
+        kind = None
+    default = jax.dtypes.canonicalize_dtype(np.dtype(base))
+    return Number(f"Python {base.__name__}", base(value), kind, default)
+
+
+def _kind(aval: Any) -> str:
+    weak = "weak " if getattr(aval, "weak_type", False) else ""
+    return f"{weak}{aval.dtype}[{','.join(map(str, aval.shape))}]"
+
+
+def _named(value: Any, path: str, above: tuple[int, ...]) -> Snapshot | None:
+    """Keep the name of a function, a type or a module: each run may make its own."""
+    if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
+        return Exact(_type_name(value), _name(value))
+    if isinstance(value, types.MethodType):
+        return _items("method", [("func", value.__func__), ("self", value.__self__)], path, above)
+    if isinstance(value, functools.partial):
+        parts = [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
+        if not _is_node(value):
+            return _items(_type_name(value), parts, path, above)
+    if not callable(value) or dataclasses.is_dataclass(value):
+        return None
+    inner = inspect.unwrap(value)
+    if not isinstance(inner, types.FunctionType):
+        return None
+    place = f"{_name(inner)}, line {inner.__code__.co_firstlineno}"
+    return Exact(_type_name(value), place)
+
+
+def _parts(value: Any) -> list[tuple[str, Any]] | None:
+    """Return the named parts of a container that compares part by part, ``None`` for all else."""
+    if isinstance(value, collections.deque):
+        return [(f"[{index}]", each) for index, each in enumerate(value)]
+    if type(value) is dict and all(isinstance(key, str | int | None) for key in value):
+        return sorted((f"[{key!r}]", each) for key, each in value.items())
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return None
+    code = getattr(type(value).__eq__, "__code__", None)
+    if code is None or code.co_filename != "<string>":
+        return None  # not the comparison that dataclasses write, which is field by field
+    fields = [field for field in dataclasses.fields(value) if field.compare]
+    return [(f".{field.name}", getattr(value, field.name, None)) for field in fields]
+
+
+def _items(kind: str, parts: Iterable[tuple[str, Any]], path: str, above: tuple[int, ...]) -> Items:
+    named = list(parts)
+    return Items(
+        kind,
+        tuple(name for name, _ in named),
+        tuple(_taken(part, path + name, above) for name, part in named),
+    )
+
+
+def _is_node(value: object) -> bool:
+    try:
+        return not jax.tree_util.all_leaves([value])
+    except Exception:
+        return False  # a dict whose keys cannot be sorted, a class that refuses to be flattened
+
+
+def _opaque(value: object) -> Snapshot:
+    """Keep an object of which we know nothing but what its class says about being equal."""
+    kind = _type_name(value)
+    if is_jax_module(type(value).__module__):
+        text = repr(value)  # a mesh, a device, a sharding: they cannot be pickled
+        if " at 0x" not in text:
+            return Exact(kind, text)
+    own = type(value).__eq__ is not object.__eq__
+    try:
+        data = pickle.dumps(value)
+        if own or pickle.loads(data) is value:  # such as a sentinel that is pickled by its name
+            return Pickled(kind, data)
+    except Exception as error:
+        if own:
+            return Unknown(kind, f"it cannot be pickled ({type(error).__name__}: {error})")
+    return Unknown(kind, "its class defines no __eq__")
+
+
+def _type_name(value: object) -> str:
+    """Return the qualified name of an object's type."""
+    return _name(type(value))
+
+
+def _name(value: Any) -> str:
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "?")
+    return f"{getattr(value, '__module__', None)}.{name}"
