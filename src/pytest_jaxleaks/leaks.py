@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["CodeUnderTest", "Leak", "Location", "leaks_from", "not_ignored"]
 
 
+# What a linked list of a hundred thousand nodes would fill a report with.
+_MOST_LINKS = 100
+
+
 @dataclass(frozen=True)
 class Location:
     """A place in source code.
@@ -176,11 +180,20 @@ def _leak(group: Sequence[tuple[Chain, Holding]], code: CodeUnderTest) -> Leak:
         caller=code.locate(record.caller),
         root=chain.labels[0],
         holder=chain.holder,
-        chain=chain.labels,
+        chain=_capped(chain.labels),
         hint=hint_for(chain, holding.path),
         names=chain.names,
         count=len(group),
     )
+
+
+def _capped(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Leave out the middle of a very long way, and say how much that is."""
+    left_out = len(labels) - _MOST_LINKS
+    if left_out <= 0:
+        return labels
+    half = _MOST_LINKS // 2
+    return (*labels[:half], f"({left_out} links)", *labels[-half:])
 
 
 def _is_own(root: Root, code: CodeUnderTest) -> bool:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.census import Census
 from pytest_jaxleaks.errors import TracerLeakError
-from pytest_jaxleaks.holders import Search, find_holders
-from pytest_jaxleaks.jax_internals import is_internal_file, trace_of
+from pytest_jaxleaks.holders import find_holders
+from pytest_jaxleaks.jax_internals import is_internal_file, trace_of, tracer_types
 from pytest_jaxleaks.leak_text import describe_leaks
 from pytest_jaxleaks.leaks import CodeUnderTest, Leak, leaks_from, not_ignored
 from pytest_jaxleaks.opting_out import OptedOut
@@ -24,10 +24,14 @@ from pytest_jaxleaks.roots import Surroundings
 from pytest_jaxleaks.thread_look import running_traces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import FrameType
 
 __all__ = ["Sighting", "Watch", "no_tracer_leaks"]
+
+# A test's fixtures are torn down one by one, with a look after each.
+_LOOKS_FOR_KEPT = 16
+_MOST_KEPT = 100
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ class Watch:
             OptedOut(self._census.living) if outer is None else outer._opted_out
         )
         self._known_traces: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._running: set[int] = set()
+        self._stays_young = False
+        # What only the test machinery held at earlier looks, and how often it is to be looked for.
+        self._kept: list[tuple[weakref.ref[Any], int]] = []
 
     def start(self) -> None:
         """Count what exists now as old."""
@@ -94,15 +100,21 @@ class Watch:
                 tracer is alive.
             code: what belongs to the project.
         """
-        self._running = set()
+        self._stays_young = False
         young = self._census.look()
+        kept = self._kept_alive()
+        if young is None and kept:
+            young = []
         found = None
         if young is not None:
+            ids = set(map(id, young))
+            young += (obj for obj in kept if id(obj) not in ids)
+            kept.clear()  # references are counted
             found = self._search(young, surroundings(), code)
             self._leave_old_ones_to_the_past(young)
             young.clear()  # should it outlive this function, it must not hold the test's objects
         # What a trace has made that still runs may be a leak at the next look: it stays young.
-        if self._outer is None and not self._running:
+        if self._outer is None and not self._stays_young:
             self._census.settle(now=found is not None)
         return found or Sighting()
 
@@ -123,8 +135,13 @@ class Watch:
     def _search(self, young: list[Any], around: Surroundings, code: CodeUnderTest) -> Sighting:
         caches = self._census.known_jax_caches()
         around = replace(around, jax_caches=caches, ignored=around.ignored | {id(caches)})
-        search = find_holders(young, around)
-        running = self._running = _running_elsewhere(search)
+        # A trace that ends while its tracers are looked for was running at the beginning: the
+        # names of what is found would be those of things that are gone.
+        running = _running_elsewhere()
+        search = find_holders(young, around, settled=_tracers_of(running, young))
+        running |= _running_elsewhere()
+        self._stays_young = bool(_tracers_of(running, young))
+        kept = self._remember_kept(search.kept_by_machinery)
         fresh = [
             holding
             for holding in search.holdings
@@ -137,9 +154,21 @@ class Watch:
         return Sighting(
             tuple(leaks_from(others, code)),
             tuple(leaks_from(wanted, code)),
-            len(search.kept_by_machinery),
+            kept,
             0 if search.holdings else len(search.others),
         )
+
+    def _kept_alive(self) -> list[Any]:
+        """Return what only the test machinery held: ``monkeypatch`` may put it back at the end."""
+        self._kept = [(each, left - 1) for each, left in self._kept if left and each() is not None]
+        return [tracer for each, _ in self._kept if (tracer := each()) is not None]
+
+    def _remember_kept(self, tracers: Iterable[Any]) -> int:
+        """Return how many of the values that the test machinery holds are new."""
+        ids = {id(each()) for each, _ in self._kept}
+        new = [tracer for tracer in tracers if id(tracer) not in ids]
+        self._kept += [(weakref.ref(tracer), _LOOKS_FOR_KEPT) for tracer in new[:_MOST_KEPT]]
+        return len(new)
 
     def _leave_old_ones_to_the_past(self, young: list[Any]) -> None:
         """Let the outer watch know the tracers that were old until the search thawed the heap."""
@@ -159,12 +188,18 @@ class Watch:
         return (known is not None and known() is tracer) or trace_of(tracer) in self._known_traces
 
 
-def _running_elsewhere(search: Search) -> set[int]:
-    """Return the ids of the traces that other threads are busy with."""
-    if threading.active_count() == 1:
+def _running_elsewhere() -> dict[int, Any]:
+    """Return the traces that other threads are busy with, by ``id``."""
+    return {} if threading.active_count() == 1 else running_traces()
+
+
+def _tracers_of(running: dict[int, Any], young: list[Any]) -> set[int]:
+    """Return the ids of the tracers among the young objects whose trace still runs."""
+    if not running:
         return set()
-    tracers = [holding.tracer for holding in search.holdings]
-    return running_traces(map(trace_of, [*tracers, *search.kept_by_machinery, *search.others]))
+    kinds = tracer_types()
+    tracers = (obj for obj in young if id(type(obj)) in kinds)
+    return {id(tracer) for tracer in tracers if id(trace_of(tracer)) in running}
 
 
 # The collector's state belongs to the process, and so does the knowledge of who froze the heap: a
