@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import traceback
 from dataclasses import replace
@@ -19,60 +18,49 @@ from pytest_jaxleaks.order_names import parts
 from pytest_jaxleaks.results import Result, flatten
 from pytest_jaxleaks.retraces import fresh_copy, traces, type_changes, weak_type_feedback
 from pytest_jaxleaks.transform_hints import hint_for
-from pytest_jaxleaks.watching import no_tracer_leaks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pytest_jaxleaks.tolerances import Tolerances
+    from pytest_jaxleaks.watching import RepeatedLooks
 
-__all__ = ["exception_failure", "run_order", "shared_census"]
+__all__ = ["exception_failure", "run_order"]
 
 _wait: Any = jax.block_until_ready
 
 HERE = str(Path(__file__).parent)
 
 
-def run_order(order: str, expected: Expectations, tolerances: Tolerances) -> list[Failure]:
+def run_order(
+    order: str, expected: Expectations, tolerances: Tolerances, looks: RepeatedLooks
+) -> list[Failure]:
     """Apply an order to the function and compare.
 
     Args:
         order: the order.
         expected: the references.
         tolerances: the caller's wishes.
+        looks: looks for leaks.
     """
     args = expected.batch.args if is_batched(order) else expected.batch.example
     transformed = expected.built(order)
     failures: list[Failure] = []
-    raw: Any = None
-    done = False
+    looks.begin()
     try:
-        with no_tracer_leaks():
-            raw = _wait(transformed(*args))
-            done = True
-    except TracerLeakError as error:
-        failures.append(_leak_failure(order, error))
+        raw = _wait(transformed(*args))
     except Exception as error:
         return [exception_failure(order, error)]
-    if done:
-        failures += _compare(order, flatten(raw), expected, tolerances)
-    if done and parts(order)[0] == "jit":
+    try:
+        looks.end()
+    except TracerLeakError as error:
+        failures.append(_leak_failure(order, error))
+    failures += _compare(order, flatten(raw), expected, tolerances)
+    if parts(order)[0] == "jit":
         failures += _retrace(order, transformed, args, expected)
-    if done and order == "jit":
+    if order == "jit":
         failures += weak_type_feedback(order, raw, args, expected.names)
     return failures
-
-
-@contextlib.contextmanager
-def shared_census() -> Iterator[None]:
-    """Let the looks after each order share one census, which is cheaper than one for each."""
-    with contextlib.suppress(_EndOfBlock), no_tracer_leaks():
-        yield
-        raise _EndOfBlock  # the orders have been looked at one by one: no look at the end
-
-
-class _EndOfBlock(Exception):  # noqa: N818 (no error)
-    """Leaves a block that needs no look."""
 
 
 def _leak_failure(order: str, error: TracerLeakError) -> Failure:

@@ -20,10 +20,11 @@ from pytest_jaxleaks.orders import Subject, fixed_cotangents
 from pytest_jaxleaks.plan import SEED, Plan
 from pytest_jaxleaks.purity import Snapshot, changes, snapshot
 from pytest_jaxleaks.references import Plain, PlainCallError, run_plain
-from pytest_jaxleaks.running import exception_failure, run_order, shared_census
+from pytest_jaxleaks.running import exception_failure, run_order
 from pytest_jaxleaks.signature import function_name
 from pytest_jaxleaks.stale import stale_globals
 from pytest_jaxleaks.transform_report import sorted_failures
+from pytest_jaxleaks.watching import RepeatedLooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,9 +63,9 @@ def _run_orders(
     plan: Plan, orders: tuple[str, ...], expected: Expectations, watch: _Watch
 ) -> list[Failure]:
     failures: list[Failure] = []
-    with shared_census():
+    with RepeatedLooks() as looks:
         for order in orders:
-            run = functools.partial(run_order, order, expected, plan.tolerances)
+            run = functools.partial(run_order, order, expected, plan.tolerances, looks)
             failures += guarded(f"the check of {order}", run, [])
             if len(parts(order)) == 1 or order == orders[-1]:  # longer ones do nothing that is new
                 failures += watch.look(order)
