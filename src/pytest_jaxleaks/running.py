@@ -105,9 +105,9 @@ def _compare(
         allowance=lambda leaf: (
             expected.allowance(order, leaf) if tolerances.open_for(order) else 0.0
         ),
-        alternative=plain.eager if meaning(order) == "value" else None,
+        alternative=plain.alternative if meaning(order) == "value" else lambda: None,
         weak=meaning(order) == "value",
-        treedef=not gradient and plain.stable_treedef,
+        treedef=(lambda: False) if gradient else plain.stable_treedef,
     )
     failures = compare(reference, result, context)
     return [_diagnosed(failure, order, expected) for failure in failures]

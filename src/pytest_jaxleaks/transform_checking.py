@@ -46,12 +46,14 @@ def run_check(plan: Plan) -> tuple[TransformReport, Any]:
         batch, plain = _plain(plan)
     except PlainCallError as error:
         return TransformReport((), {}, (), (_plain_failure(plan, error),)), None
-    failures = [*watch.look(PLAIN), *_plain_failures(plan, plain)]
+    failures = [*watch.look(PLAIN), *_nondeterministic(plan, plain)]
     subject = subject_of(plan, batch, plain.output)
     expected = Expectations(subject, plan.arguments.names, batch, plain, SEED)
     skipped = _not_applicable(plan, batch, plain)
     orders = tuple(order for order in plan.orders if order not in skipped)
     failures += _run_orders(plan, orders, expected, watch)
+    if failures or all("grad" in parts(order) for order in orders):
+        failures += _frozen(plan, plain)  # which the orders of values see, too
     failures += guarded("the search for stale globals", lambda: _stale(plan, orders), [])
     found = _judge(plan, expected, skipped)
     notes = tuple(dict.fromkeys([*plain.notes, *found.notes]))
@@ -67,8 +69,7 @@ def _run_orders(
         for order in orders:
             run = functools.partial(run_order, order, expected, plan.tolerances, looks)
             failures += guarded(f"the check of {order}", run, [])
-            if len(parts(order)) == 1 or order == orders[-1]:  # longer ones do nothing that is new
-                failures += watch.look(order)
+            failures += watch.look(order)
     return failures
 
 
@@ -190,22 +191,37 @@ def _plain_failure(plan: Plan, error: PlainCallError) -> Failure:
     return replace(failure, detail=(*facts, *failure.detail, "arguments: " + "; ".join(types)))
 
 
-def _plain_failures(plan: Plan, plain: Plain) -> list[Failure]:
-    """Compare plain calls with one another: equal inputs, JIT disabled or not."""
-    context = Context(
+def _plain_context(plan: Plan) -> Context:
+    return Context(
         PLAIN, "result", tolerance=lambda dtype: plan.tolerances.of(dtype, PLAIN),
-        allowance=lambda _: 0.0, weak=False, treedef=False,
+        allowance=lambda _: 0.0, weak=False, treedef=lambda: False,
     )  # fmt: skip
-    if plain.again is not None:
-        different = compare(plain.example, plain.again, context)
-        if different:
-            return [_nondeterministic(different[0])]
-    if plain.eager_error is not None:
-        failure = exception_failure(PLAIN, plain.eager_error)
+
+
+def _nondeterministic(plan: Plan, plain: Plain) -> list[Failure]:
+    """Compare two plain calls with equal inputs."""
+    if plain.again is None:
+        return []
+    return [
+        replace(
+            found,
+            kind="nondeterministic",
+            message=f"two calls with equal inputs give different results: {found.message}",
+            hint="draw with jax.random and pass the key; jit keeps the first draw for ever",
+        )
+        for found in compare(plain.example, plain.again, _plain_context(plan))[:1]
+    ]
+
+
+def _frozen(plan: Plan, plain: Plain) -> list[Failure]:
+    """Compare the plain call with the one that had JIT disabled, if two of those were alike."""
+    if _nondeterministic(plan, plain):
+        return []
+    if isinstance(plain.eager, Exception):
+        failure = exception_failure(PLAIN, plain.eager)
         fact = "works with JIT disabled and fails as it is: a jit inside it fails"
         return [replace(failure, detail=(fact, *failure.detail))]
-    if plain.eager is None:
-        return []
+    context = replace(_plain_context(plan), allowance=_loose(plain))
     return [
         replace(
             failure,
@@ -215,9 +231,7 @@ def _plain_failures(plan: Plan, plain: Plain) -> list[Failure]:
                 "something compiled has frozen a value, or depends on being traced",
             ),
         )
-        for failure in compare(
-            plain.example, plain.eager, replace(context, allowance=_loose(plain))
-        )
+        for failure in compare(plain.example, plain.eager, context)
         if failure.kind in ("value", "shape")
     ]
 
@@ -233,15 +247,6 @@ def _loose(plain: Plain) -> Callable[[int], float]:
         return 1e-2 * float(finite.max()) if finite.size else 0.0
 
     return allowance
-
-
-def _nondeterministic(found: Failure) -> Failure:
-    return replace(
-        found,
-        kind="nondeterministic",
-        message=f"two calls with equal inputs give different results: {found.message}",
-        hint="draw with jax.random and pass the key; jit keeps the first draw for ever",
-    )
 
 
 def subject_of(plan: Plan, batch: Batch, result: Any) -> Subject:
