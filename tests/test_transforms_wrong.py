@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import random
 
 import equinox as eqx
@@ -278,13 +280,81 @@ def test_wrong_in_axes_that_still_fit_show_the_types_of_one_row():
     assert "is that right?" in str(error)
 
 
-def test_unhashable_static_arguments_are_named_by_jax():
-    """The hint says to pass a tuple."""
+@dataclasses.dataclass
+class Sizes:
+    """Has an ``__eq__``, and therefore no hash."""
+
+    rows: int = 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "mend"),
+    [
+        ([2, 2], "pass a tuple"),
+        (Sizes(), "frozen=True"),
+        (np.array([2, 2]), "take it out of static_argnums"),
+    ],
+)
+def test_unhashable_static_arguments_are_named(sizes, mend):
+    """JAX's own error, the argument, and what has a hash."""
     error = failure_of(
-        lambda x, sizes: x.reshape(sizes), jnp.ones(4), [2, 2], static_argnums=1, orders="jit"
-    )
+        lambda x, sizes: x.reshape(getattr(sizes, "rows", 2), 2),
+        jnp.ones(4), sizes, static_argnums=1, orders="jit",
+    )  # fmt: skip
     assert (error.order, error.kind) == ("jit", "exception")
-    assert "tuples" in str(error)
+    assert "argument 'sizes' is static and has no hash" in str(error)
+    assert mend in str(error)
+    assert "raises ValueError" in str(error)
+
+
+class Scale:
+    """A setting that is equal to nothing but itself."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, x):
+        return x * self.factor
+
+
+@pytest.mark.parametrize("setting", [lambda x: x * 2.0, functools.partial(jnp.power, 2.0), Scale(2)])
+def test_a_static_argument_with_an_identity_only_is_traced_again(setting):
+    """Whoever writes it at each call compiles at each call."""
+    error = failure_of(
+        lambda x, setting: setting(x), jnp.ones(2), setting, static_argnums=1, orders="jit"
+    )
+    assert kinds(error) == [("jit", "retrace")]
+    assert "static value of argument 'setting'" in str(error)
+
+
+@pytest.mark.parametrize("setting", [jnp.sin, jax.nn.relu, np.float32, Scale, "sin", (1, jnp.sin)])
+def test_a_static_argument_that_is_one_of_its_kind_is_not_traced_again(setting):
+    """Functions with a name, classes and values are the same at each call."""
+    check_transforms(
+        lambda x, _setting: x * 2.0, jnp.ones(2), setting, static_argnums=1, orders="jit"
+    )
+
+
+def test_a_cache_by_value_is_traced_again():
+    """The second call has other values, so that a key that is made of them is another one."""
+
+    @jax.tree_util.register_pytree_node_class
+    class Summed:
+        def __init__(self, x, total=None):
+            self.x = x
+            self.total = total
+
+        def tree_flatten(self):
+            known = not isinstance(self.x, jax.core.Tracer)
+            return (self.x,), float(self.x.sum()) if known else 0.0
+
+        @classmethod
+        def tree_unflatten(cls, total, children):
+            return cls(children[0] if isinstance(children[0], jax.Array) else jnp.ones(2), total)
+
+    error = failure_of(lambda s: s.x * 2.0, Summed(jnp.ones(2)), orders="jit")
+    assert ("jit", "retrace") in kinds(error)
+    assert "treedef of argument 's'" in str(error)
 
 
 # state

@@ -58,7 +58,9 @@ def judge_gradients(plan: Plan, expected: Expectations, orders: tuple[str, ...])
     world = worlds.world(example)
     if not world.names:
         return judgement
-    trapped = _nan_rows(expected, orders[0], worlds) if "rev" in plan.modes else None
+    trapped = None
+    if "rev" in plan.modes:
+        trapped = _nan_rows(expected, orders[0], worlds, set(world.names))
     if trapped is not None:
         judgement.failures.append(_alike(trapped, ran))
         return judgement
@@ -122,20 +124,22 @@ def _worlds(expected: Expectations, example: tuple[Any, ...]) -> Worlds | None:
     return None
 
 
-def _nan_rows(expected: Expectations, order: str, worlds: Worlds) -> Failure | None:
+def _nan_rows(
+    expected: Expectations, order: str, worlds: Worlds, names: set[str]
+) -> Failure | None:
     rows = expected.batch.rows
     for number in [-1, *range(len(rows))]:
         try:
             gradient = expected.gradient(number)
         except Exception:  # the orders report it
             return None
-        world = worlds.world(expected.batch.example if number < 0 else rows[number])
-        count = sum(leaf.path in set(world.names) for leaf in gradient.leaves)
+        count = sum(leaf.path in names for leaf in gradient.leaves)
         leaves = [leaf.value for leaf in gradient.leaves[:count]]
         if all(np.isfinite(np.asarray(leaf, complex)).all() for leaf in leaves):
             continue
         if not all(map(_finite, expected.value(number).leaves)):
             continue
+        world = worlds.world(expected.batch.example if number < 0 else rows[number])
         if len(world.point) != len(leaves):
             continue
         wide = [np.asarray(v, complex if np.iscomplexobj(v) else float) for v in leaves]

@@ -16,7 +16,8 @@ from pytest_jaxleaks.failures import Failure
 from pytest_jaxleaks.meanings import Expectations, is_batched, label_gradient, meaning
 from pytest_jaxleaks.order_names import parts
 from pytest_jaxleaks.results import Result, flatten
-from pytest_jaxleaks.retraces import fresh_copy, traces, type_changes, weak_type_feedback
+from pytest_jaxleaks.retraces import static_changes, traces, type_changes, weak_type_feedback
+from pytest_jaxleaks.second_calls import new_values, unhashable
 from pytest_jaxleaks.transform_hints import hint_for
 
 if TYPE_CHECKING:
@@ -50,7 +51,11 @@ def run_order(
     try:
         raw = _wait(transformed(*args))
     except Exception as error:
-        return [exception_failure(order, error)]
+        failure = exception_failure(order, error)
+        blamed = unhashable(args, expected.names, expected.subject.static)
+        if not blamed or "jit" not in parts(order):
+            return [failure]
+        return [replace(failure, detail=(*blamed, *failure.detail), hint="")]
     try:
         looks.end()
     except TracerLeakError as error:
@@ -150,23 +155,36 @@ def _rows_influence_each_other(failure: Failure, expected: Expectations) -> bool
 def _retrace(
     order: str, transformed: Callable[..., Any], args: tuple[Any, ...], expected: Expectations
 ) -> list[Failure]:
-    """Call again with new arrays of the same types: nothing may be traced."""
+    """Call again with new values of the same types: nothing may be traced."""
+    subject = expected.subject
     try:
-        again = fresh_copy(args, expected.subject.static)
+        again = new_values(args, subject.static, subject.filtered)
         with traces() as seen:
             _wait(transformed(*again))
     except Exception as error:
         return [exception_failure(order, error)]
     if not seen:
         return []
-    changed = type_changes(args, again, expected.names)
+    named = static_changes(args, again, expected.names, subject.static)
+    data = [i for i in range(len(args)) if i not in subject.static]
+    pick = lambda values: tuple(values[i] for i in data)  # noqa: E731
+    changed = named + type_changes(pick(args), pick(again), pick(expected.names))
     return [
         Failure(
             order, "retrace",
             "traces again when it is called a second time with new values of the same types",
             (*(changed or ["no argument changed its type"]),
              f"traced: {', '.join(dict.fromkeys(seen))}"),
-            hint="static data must compare equal after a rebuild: no bound methods, lambdas or "
-                 "arrays in it",
+            hint=STATIC_HINT if named else RETRACE_HINT,
         )
     ]  # fmt: skip
+
+
+RETRACE_HINT = (
+    "static data must compare equal after a rebuild: no bound methods, lambdas or arrays in it"
+)
+
+STATIC_HINT = (
+    "a static argument is looked up by == and hash: pass a function with a name, or an object of a "
+    "frozen dataclass"
+)
