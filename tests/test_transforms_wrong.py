@@ -314,10 +314,13 @@ class Scale:
         self.factor = factor
 
     def __call__(self, x):
+        """Scale."""
         return x * self.factor
 
 
-@pytest.mark.parametrize("setting", [lambda x: x * 2.0, functools.partial(jnp.power, 2.0), Scale(2)])
+@pytest.mark.parametrize(
+    "setting", [lambda x: x * 2.0, functools.partial(jnp.power, 2.0), Scale(2)]
+)
 def test_a_static_argument_with_an_identity_only_is_traced_again(setting):
     """Whoever writes it at each call compiles at each call."""
     error = failure_of(
@@ -533,3 +536,43 @@ def test_an_equinox_model_that_caches_is_named():
     model = Model(jnp.float32(2.0), {})
     error = failure_of(lambda m, x: m(x), model, jnp.float32(1.0), orders="vmap")
     assert error.failures[0].path == "m.seen['x']"
+
+
+# rules for vmap
+
+
+@jax.custom_batching.custom_vmap
+def energy(x):
+    """A function with a rule for vmap, which JAX cannot differentiate."""
+    return jnp.sum(jnp.sin(x))
+
+
+@energy.def_vmap
+def _energy_rule(_size, _batched, x):
+    return jnp.sum(jnp.sin(x), -1), True
+
+
+def test_a_custom_vmap_has_no_gradient_of_its_own():
+    """JAX refuses grad of it, whatever the rule; grad of vmap runs and is judged."""
+    error = failure_of(energy, jnp.linspace(0.1, 1.0, 3))
+    failed = {failure.order for failure in error.failures}
+    assert "grad" in failed
+    assert failed.isdisjoint({"vmap", "jit(vmap)", "grad(vmap)", "grad(jit(vmap))"})
+    assert "wrap the function in a custom_vjp" in str(error)
+
+
+def test_a_custom_vmap_with_a_custom_vjp_around_it_passes():
+    """The mended twin."""
+    fn = jax.custom_vjp(energy)
+    fn.defvjp(lambda x: (energy(x), x), lambda x, ct: (ct * jnp.cos(x),))
+    assert len(check_transforms(fn, jnp.linspace(0.1, 1.0, 3), orders=SHORT).orders) == 3
+
+
+def test_a_wrong_gradient_without_a_reference_of_jax_is_found():
+    """Where jax.grad of the plain function raises, differences judge grad of vmap."""
+    half = jax.custom_jvp(jnp.sin)
+    half.defjvp(lambda p, t: (jnp.sin(p[0]), 0.5 * jnp.cos(p[0]) * t[0]))
+    fn = jax.custom_batching.custom_vmap(lambda x: jnp.sum(half(x)))
+    fn.def_vmap(lambda _size, _batched, x: (jnp.sum(half(x), -1), True))
+    error = failure_of(fn, jnp.linspace(0.1, 1.0, 3), orders="grad(vmap)")
+    assert ("grad(vmap)", "value") in kinds(error)

@@ -59,8 +59,8 @@ def static_changes(
 ) -> list[str]:
     """Name the static arguments that a rebuilt one does not equal."""
     return [
-        f"static value of argument {names[i]!r}: {_short(before[i])} and the same made anew are not "
-        "equal"
+        f"static value of argument {names[i]!r}: {_short(before[i])} and its like made anew are "
+        "not equal"
         for i in static
         if not _equal(before[i], after[i])
     ]

@@ -49,7 +49,8 @@ def _renewed(leaf: Any) -> Any:
         bits = np.asarray(jax.random.key_data(leaf)) ^ np.uint32(1)
         return jax.random.wrap_key_data(jnp.asarray(bits), impl=jax.random.key_impl(leaf))
     if isinstance(leaf, np.generic | np.ndarray):
-        return leaf * leaf.dtype.type(LIKE) if is_inexact(leaf) else leaf.copy()
+        number: Any = leaf
+        return number * leaf.dtype.type(LIKE) if is_inexact(leaf) else leaf.copy()
     if isinstance(leaf, float | complex):
         return leaf * LIKE
     if not isinstance(leaf, jax.Array):
@@ -71,8 +72,8 @@ def new_static(value: Any) -> Any:
     if isinstance(value, types.FunctionType):
         return _same_lambda(value) if value.__name__ == "<lambda>" else value
     if isinstance(value, functools.partial):
-        return type(value)(value.func, *value.args, **value.keywords)
-    kind = type(value)
+        return functools.partial(value.func, *value.args, **value.keywords)
+    kind: Any = type(value)
     foreign = kind.__module__.partition(".")[0] in ("builtins", "jax", "jaxlib", "numpy", "types")
     if foreign or isinstance(value, type) or kind.__eq__ is not object.__eq__:
         return value

@@ -25,6 +25,11 @@ HINTS = {
         "use lax.scan, lax.fori_loop with constant bounds or a custom_vjp; "
         "modes=('fwd',) checks forward mode only"
     ),
+    "Linearization failed to produce known values": (
+        "an operation inside has no reverse mode; custom_vmap has none in this version of JAX, "
+        "whatever its rule: wrap the function in a custom_vjp whose primal calls it, or check "
+        "orders without grad"
+    ),
     "requires real- or complex-valued inputs": (
         "the example is an integer array: give floating-point values (1. instead of 1)"
     ),
