@@ -538,6 +538,22 @@ def test_an_equinox_model_that_caches_is_named():
     assert error.failures[0].path == "m.seen['x']"
 
 
+# memories
+
+
+@functools.lru_cache
+def grid(size):
+    """Under jit, the result of a first call is a tracer."""
+    return jnp.arange(size) * 0.5
+
+
+def test_a_memory_that_keeps_a_tracer_is_found():
+    """The plain call has filled it, and yet the leak of a first call under jit is seen."""
+    error = failure_of(lambda x: jnp.sum(x * grid(3)), jnp.ones(3), orders="jit")
+    assert kinds(error) == [("jit", "leak")]
+    assert not isinstance(grid(3), jax.core.Tracer)
+
+
 # rules for vmap
 
 

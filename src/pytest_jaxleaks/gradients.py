@@ -229,9 +229,14 @@ def _gradient_failure(world: World, found: Deviation, gradient: Point, terms: Te
          f"{'float64' if world.double else 'the dtype given'}",),
         name, found.index, found.expected, found.actual,
         f"{found.bound:.2g}: {rtol:g} per element, what solvers that stop at a tolerance need",
-        ZERO_HINT if zero else "look at the custom_vjp and custom_jvp rules on the way",
+        ZERO_HINT if zero else GRADIENT_HINT,
     )  # fmt: skip
 
+
+GRADIENT_HINT = (
+    "look at custom_vjp and custom_jvp rules and at stop_gradient on the way; numeric=False if the "
+    "gradient is meant to differ from that of the value"
+)
 
 ZERO_HINT = (
     "round, floor, sign, comparisons, casts to integers and stop_gradient have no gradient; "

@@ -15,6 +15,7 @@ from pytest_jaxleaks.guarding import guarded
 from pytest_jaxleaks.judging import Judgement, judge_gradients
 from pytest_jaxleaks.leaves import is_array_like, is_inexact, is_key, short_type
 from pytest_jaxleaks.meanings import Expectations
+from pytest_jaxleaks.memos import memories
 from pytest_jaxleaks.order_names import parts
 from pytest_jaxleaks.orders import Subject, fixed_cotangents
 from pytest_jaxleaks.plan import SEED, Plan
@@ -50,8 +51,11 @@ def run_check(plan: Plan) -> tuple[TransformReport, Any]:
     subject = subject_of(plan, batch, plain.output)
     expected = Expectations(subject, plan.arguments.names, batch, plain, SEED)
     skipped = _not_applicable(plan, batch, plain)
+    _forget(plan)
     orders = tuple(order for order in plan.orders if order not in skipped)
     failures += _run_orders(plan, orders, expected, watch)
+    if any(failure.kind == "leak" for failure in failures):
+        _forget(plan)  # or the tracers in them fail the tests that follow
     if failures or all("grad" in parts(order) for order in orders):
         failures += _frozen(plan, plain)  # which the orders of values see, too
     failures += guarded("the search for stale globals", lambda: _stale(plan, orders), [])
@@ -59,6 +63,16 @@ def run_check(plan: Plan) -> tuple[TransformReport, Any]:
     notes = tuple(dict.fromkeys([*plain.notes, *found.notes]))
     ordered = sorted_failures([*failures, *found.failures])
     return TransformReport(orders, skipped, notes, ordered), plain.output
+
+
+def _forget(plan: Plan) -> None:
+    """Empty the function's memories, so that a trace fills them as if it were the first call."""
+
+    def clear() -> None:
+        for memory in memories(plan.arguments.fn):
+            memory.cache_clear()
+
+    guarded("the clearing of memories", clear, None)
 
 
 def _run_orders(
@@ -292,6 +306,9 @@ def _no_vmap(batch: Batch) -> str | None:
 
 def _no_grad(plan: Plan, plain: Plain) -> str | None:
     if not plan.argnums:
+        data = [v for i, v in enumerate(plan.arguments.values) if i not in plan.static]
+        if plan.filtered and any(map(is_inexact, jax.tree.leaves(data))):
+            return "to equinox's transformations Python numbers are static data: pass arrays"
         return "no argument has floating-point leaves to differentiate"
     output = plain.output[0] if plan.has_aux else plain.output
     leaves = jax.tree.leaves(output)
