@@ -174,7 +174,7 @@ def _nonlinear_pullback(
         if (
             gap.size
             and gap.max() > 1e-3 * size
-            and gap.max() > 64 * prober.world.precision() * size
+            and gap.max() > 64 * prober.world.precision() * max(size, prober.scale())
         ):
             index = tuple(int(i) for i in np.unravel_index(int(gap.argmax()), gap.shape))
             return Failure(

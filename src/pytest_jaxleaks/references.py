@@ -25,6 +25,9 @@ SECONDS = 1.0
 """With JIT disabled a long loop is run step by step in Python. After this long the plain call takes
 over."""
 
+MANY = 20
+"""A row is not watched while there is time for this many like the last one."""
+
 NUDGE_ULPS = 4
 """By how many ulps inputs are moved to see how much rounding a function amplifies."""
 
@@ -116,6 +119,7 @@ class _Runner:
         self.slow = False
         self.notes: list[str] = []
         self._end = time.process_time() + SECONDS
+        self._usual = SECONDS
 
     def first(self, example: Sequence[Any]) -> Any:
         try:
@@ -134,8 +138,11 @@ class _Runner:
             raise PlainCallError(error, 0) from error
 
     def repeat(self, example: Sequence[Any]) -> Result | None:
+        begin = time.process_time()
         try:
-            return flatten(self._without_jit(example))
+            result = flatten(self._without_jit(example))
+            self._usual = time.process_time() - begin
+            return result
         except DeadlineError:
             return None
         except Exception:  # a function that raises only the second time has state; see purity
@@ -154,7 +161,11 @@ class _Runner:
             raise PlainCallError(error, number) from error
 
     def _without_jit(self, args: Sequence[Any]) -> Any:
-        with deadline(max(self._end - time.process_time(), 0.0)), jax.disable_jit():
+        left = max(self._end - time.process_time(), 0.0)
+        if self._usual < left / MANY:  # watching the time takes time, too
+            with jax.disable_jit():
+                return self.call(*args)
+        with deadline(left), jax.disable_jit():
             return self.call(*args)
 
     def _give_up(self, why: str) -> None:

@@ -30,6 +30,9 @@ IMPLICIT = {"random_gamma"}
 """Samplers whose derivative is that of the distribution (Figurnov et al., Implicit
 Reparameterization Gradients)."""
 
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""These programs are compiled to be run a few times."""
+
 Point = list[np.ndarray[Any, Any]]
 Outputs = Callable[[list[Any], list[Any]], list[Any]]
 LeafAxes = Sequence[Sequence[int | None]]
@@ -183,7 +186,7 @@ def _mode(double: bool) -> contextlib.AbstractContextManager[Any]:
 
 def _compiled(fn: Callable[..., list[Any]], double: bool) -> Callable[..., list[Any]]:
     """Compile a function: many values of it are needed. Fall back to calling it as it is."""
-    jitted: Callable[..., list[Any]] = jax.jit(fn)
+    jitted: Callable[..., list[Any]] = jax.jit(fn, compiler_options=QUICK)
     usable = [True]
 
     def call(*args: Any) -> list[Any]:
@@ -246,7 +249,10 @@ class Worlds:
         """Look at one example as a point."""
         point: Point = []
         dtypes, labels, others, roles, kinds = [], [], [], [], []
-        widened = tuple(_widened(arg) if self._double else arg for arg in args)
+        widened = tuple(
+            _widened(arg) if self._double and i not in self._subject.argnums else arg
+            for i, arg in enumerate(args)
+        )
         for position, path, leaf, axis in self._leaves(widened):
             if position in self._subject.argnums and is_differentiated(
                 leaf, self._subject.filtered
