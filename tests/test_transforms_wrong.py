@@ -577,6 +577,20 @@ def test_a_custom_vmap_has_no_gradient_of_its_own():
     assert "wrap the function in a custom_vjp" in str(error)
 
 
+def test_a_custom_vmap_that_closes_over_a_batched_value():
+    """JAX's assert has no message; the hint says what is wrong."""
+
+    def shifted(x):
+        mean = jnp.cos(x)
+        inner = jax.custom_batching.custom_vmap(lambda y: y + mean)
+        inner.def_vmap(lambda _size, _batched, y: (y + mean, True))
+        return inner(x)
+
+    error = failure_of(shifted, jnp.float32(0.5), orders="vmap")
+    assert kinds(error) == [("vmap", "exception")]
+    assert "must not close over a batched value" in error.failures[0].hint
+
+
 def test_a_custom_vmap_with_a_custom_vjp_around_it_passes():
     """The mended twin."""
     fn = jax.custom_vjp(energy)
