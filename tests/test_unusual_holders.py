@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pytest
 from suite_runs import LEAKY, run_suite
-
-if TYPE_CHECKING:
-    import pytest
 
 _LEAKS = """
 import contextvars
@@ -258,3 +254,20 @@ def test_nothing_else_is_reported(pytester: pytest.Pytester) -> None:
     run = run_suite(pytester, LEAKY + _CLEAN)
     assert run.leaks() == {}
     assert run.result.parseoutcomes()["passed"] == 12
+
+
+def test_the_jaxprs_in_a_librarys_cache_are_its_own_affair(pytester: pytest.Pytester) -> None:
+    """equinox caches shapes by jaxprs whose constants are tracers of an outer trace."""
+    source = """
+import optimistix as optx
+
+def root(a):
+    solver = optx.Newton(rtol=1e-4, atol=1e-4)
+    return optx.root_find(lambda y, args: y**2 - args, solver, jnp.float32(1.0), args=a).value
+
+def test_gradient(): jax.grad(root)(jnp.float32(4.0))
+"""
+    pytest.importorskip("optimistix")
+    run = run_suite(pytester, LEAKY + source, subprocess=True)
+    run.result.assert_outcomes(passed=1)
+    assert run.leaks() == {}

@@ -31,6 +31,7 @@ __all__ = [
     "is_jax_function",
     "is_jax_module",
     "is_jax_type",
+    "is_jaxpr",
     "jax_is_imported",
     "may_be_jax_cache",
     "record_of",
@@ -115,6 +116,11 @@ def _is_cache_of_anothers_function(obj: Any, module: Any) -> bool:
     return wrapped is not None and found is wrapped
 
 
+def is_jaxpr(obj: Any) -> bool:
+    """Tell whether ``obj`` is a jaxpr with its constants."""
+    return type(obj).__name__ in _WITH_CONSTANTS and is_jax_type(type(obj))
+
+
 def is_book_keeping(cls: type) -> bool:
     """Tell whether objects of ``cls`` are JAX's own affair, whatever they refer to."""
     if not is_jax_type(cls) or cls.__name__ in _TRANSPARENT | _WITH_CONSTANTS:
@@ -142,7 +148,7 @@ def blocks_reference(parent: Any, child: Any) -> bool:
     jaxpr its constants count, which are public.
     """
     cls = type(parent)
-    if cls.__name__ in _WITH_CONSTANTS and is_jax_type(cls):
+    if is_jaxpr(parent):
         return getattr(parent, "consts", None) is not child
     if cls is functools._lru_cache_wrapper:
         return is_jax_cache(parent)

@@ -17,7 +17,13 @@ from pytest_jaxleaks.errors import TracerLeakError
 from pytest_jaxleaks.holders import find_holders
 from pytest_jaxleaks.jax_internals import is_internal_file, trace_of, tracer_types
 from pytest_jaxleaks.leak_text import describe_leaks
-from pytest_jaxleaks.leaks import CodeUnderTest, Leak, leaks_from, not_ignored
+from pytest_jaxleaks.leaks import (
+    CodeUnderTest,
+    Leak,
+    is_jaxpr_of_a_library,
+    leaks_from,
+    not_ignored,
+)
 from pytest_jaxleaks.opting_out import OptedOut
 from pytest_jaxleaks.patterns import check_patterns
 from pytest_jaxleaks.roots import Surroundings
@@ -152,9 +158,10 @@ class Watch:
         running |= _running_elsewhere()
         self._stays_young = bool(_tracers_of(running, young))
         kept = self._remember_kept(search.kept_by_machinery)
+        holdings = [each for each in search.holdings if not is_jaxpr_of_a_library(each, code)]
         fresh = [
             holding
-            for holding in search.holdings
+            for holding in holdings
             if not self.knows(holding.tracer) and id(trace_of(holding.tracer)) not in running
         ]
         for holding in fresh:
@@ -165,7 +172,7 @@ class Watch:
             tuple(leaks_from(others, code)),
             tuple(leaks_from(wanted, code)),
             kept,
-            0 if search.holdings else len(search.others),
+            0 if holdings else len(search.holdings) + len(search.others),
         )
 
     def _kept_alive(self) -> list[Any]:
