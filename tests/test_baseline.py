@@ -158,3 +158,83 @@ def test_bad_input_stops_the_run_at_its_start(
     result = pytester.runpytest_inprocess(*options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([message])
+
+
+_PARTIAL = """
+import os, jax, pytest
+KEEP = []
+def test_leak():
+    if os.environ.get("SKIP"): pytest.skip("no accelerator")
+    jax.jit(lambda x: KEEP.append(x))(1.0)
+"""
+
+
+@pytest.fixture
+def two_folders(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A suite in two folders, each with a known leak; the second entry has a reason."""
+    pytester.makeini(
+        "[pytest]\njax_leaks = true\njax_leaks_baseline = known.toml\n"
+        "jax_leaks_baseline_strict = true\n"
+    )
+    for name in ("a", "b"):
+        folder = pytester.mkdir(f"sub_{name}")
+        (folder / f"test_{name}.py").write_text(_PARTIAL)
+    pytester.runpytest_inprocess("--jax-leaks-write-baseline")
+    path = pytester.path / "known.toml"
+    path.write_text(path.read_text() + 'reason = "a long story"\n')
+    assert path.read_text().count("[[leak]]") == 2
+    return pytester
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["sub_a"],
+        ["--ignore=sub_b"],
+        ["--ignore-glob=*sub_b*"],
+        ["--deselect=sub_b/test_b.py"],
+        ["--co"],
+        ["--setup-plan"],
+        ["-k", "nothing"],
+    ],
+)
+def test_a_run_of_a_part_says_nothing_of_the_rest(
+    two_folders: pytest.Pytester, options: list[str]
+) -> None:
+    """What did not run is not gone: no line, no failure, and no entry is lost by writing."""
+    path = two_folders.path / "known.toml"
+    text = path.read_text()
+    result = two_folders.runpytest_inprocess(*options)
+    assert "fixed:" not in result.stdout.str()
+    assert result.ret in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    two_folders.runpytest_inprocess("--jax-leaks-write-baseline", *options)
+    assert path.read_text() == text
+
+
+def test_a_skipped_test_may_have_leaked(
+    two_folders: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where tests were skipped or failed it is not known which leaks are mended."""
+    monkeypatch.setenv("SKIP", "1")
+    result = two_folders.runpytest_inprocess()
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["2 known leak(s) were not seen, and 2 test(s) were skipped*"])
+    text = (two_folders.path / "known.toml").read_text()
+    two_folders.runpytest_inprocess("--jax-leaks-write-baseline")
+    assert (two_folders.path / "known.toml").read_text() == text
+
+
+def test_all_folders_with_tests_are_the_whole_suite(two_folders: pytest.Pytester) -> None:
+    """Naming each folder that has tests is as good as naming none."""
+    for name in ("a", "b"):
+        (two_folders.path / f"sub_{name}" / f"test_{name}.py").write_text("def test_it(): pass")
+    result = two_folders.runpytest_inprocess("sub_a", "sub_b")
+    assert result.stdout.str().count("fixed:") == 2
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_without_the_check_nothing_is_forgotten(two_folders: pytest.Pytester) -> None:
+    """A run that checks nothing does not empty the baseline."""
+    text = (two_folders.path / "known.toml").read_text()
+    two_folders.runpytest_inprocess("-o", "jax_leaks=false", "--jax-leaks-write-baseline")
+    assert (two_folders.path / "known.toml").read_text() == text

@@ -341,3 +341,65 @@ def test_values_in_jax_s_caches_are_told_with_v(pytester: pytest.Pytester) -> No
     assert "held by JAX's own trace cache, not by your code: harmless" in text
     assert "in 2 tests" in text
     assert "own trace cache" not in str(pytester.runpytest_inprocess(*options).stdout)
+
+
+_WRONG = """
+import equinox as eqx, jax, jax.numpy as jnp
+OTHER = []
+
+@jax.jit
+def on_keys(params, b):
+    return b if params["mean and b"] > 0 else -b
+
+def test_key(): on_keys({"mean and b": 1.0}, 2.0)
+
+@jax.jit
+def on_both(flag, params):
+    if flag and params["layer 1"][0]: return 1
+    return 2
+
+def test_both(): on_both(True, {"layer 1": [True]})
+
+class Model(eqx.Module):
+    n: jax.Array
+    def __call__(self, x):
+        for _ in range(self.n): x = x * 2
+        return x
+
+def test_equinox(): eqx.filter_jit(lambda m, x: m(x))(Model(jnp.array(2)), 1.0)
+
+class State: pass
+STATE = State()
+
+def keep(x):
+    STATE.value = x * 1
+    return x
+
+def test_unrelated(): jax.jvp(lambda x: (OTHER.append(x * 1), x)[1], (1.0,), (1.0,))
+
+def test_of_vmap():
+    jax.vmap(keep)(jnp.ones(2))
+    jnp.sin(STATE.value)
+"""
+
+
+def test_the_right_argument_and_the_right_value_are_named(pytester: pytest.Pytester) -> None:
+    """A part of an argument is named as such and not advised to be static; equinox's own is not.
+
+    Of the escaped values only those of the kind, shape and dtype that the error names count, and a
+    folder may have blanks in its name.
+    """
+    folder = pytester.mkdir("with a blank")
+    (folder / "test_wrong.py").write_text(_WRONG, "utf-8")
+    result = pytester.runpytest_subprocess("-pno:cacheprovider", "--tb=line", str(folder))
+    sections = result.stdout.str().split("JAX error explained")[1:]
+    key, both, of_equinox, of_vmap = sections
+    assert "depends on  argument params['mean and b']" in key
+    assert "static_argnames" not in key
+    assert "with a blank" in key.partition("  traced  ")[2].partition("\n")[0]
+    assert "depends on  argument flag" in both
+    assert "static_argnames='flag'" in both
+    assert "dynamic" not in of_equinox
+    assert "eqx.field(static=True)" in of_equinox
+    assert "State.value" in of_vmap
+    assert "OTHER" not in of_vmap

@@ -6,6 +6,7 @@ import ast
 import importlib.resources
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from pytest_jaxleaks.annotations import github_annotations
 from pytest_jaxleaks.gathering import Gathered, SeenIn
 from pytest_jaxleaks.html_page import html_page
 from pytest_jaxleaks.keeping_line import keeping_line
+from pytest_jaxleaks.report import write_atomically
 from pytest_jaxleaks.sarif import sarif
 
 if TYPE_CHECKING:
@@ -329,3 +331,38 @@ def test_the_page_filters_in_a_real_browser(tmp_path: Path, fragment: str, shown
     assert "<title>true</title>" in dom
     assert ('id="nothing">' in dom) == (shown == "0 of 2")
     assert not [line for line in text.splitlines() if "http:" in line or "https:" in line]
+
+
+def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
+    """A link is followed to the file it leads to; a pipe is written to and not replaced."""
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_atomically(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    end = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_atomically(tmp_path / "pipe", "text")
+        assert os.read(end, 10) == b"text"
+    finally:
+        os.close(end)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--jax-leaks-sarif=x", "--jax-leaks-html=./x"),
+        ("--jax-leaks-baseline=known.toml", "--jax-leaks-report=known.toml"),
+    ],
+)
+def test_two_outputs_in_one_file_fail_at_the_start(
+    pytester: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    """Neither may overwrite the other, nor a baseline that the run reads."""
+    pytester.makepyfile("def test_it(): pass")
+    (pytester.path / "known.toml").write_text("")
+    result = pytester.runpytest_inprocess(*options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*is the file of --jax-leaks-* as well*"])

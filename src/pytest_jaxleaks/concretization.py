@@ -38,22 +38,42 @@ def explain(failure: Concretization) -> list[str]:
     need, mends = _need_and_mends(failure)
     lines = [f"{need}, but while JAX traces a function its value is not known."]
     traced = re.search(
-        r"while tracing the function (\S+)(?: at (\S+))? for (\S+?)\.", _flat(failure)
+        r"while tracing the function (\S+)(?: at (.+?:\d+))? for (\S+?)\.", _flat(failure)
     )
+    place = (traced[2] or "") if traced else ""
+    if _is_of_equinox(place):
+        # What is traced is equinox's own function: its arguments are not the user's.
+        mend = _UNDER_EQUINOX if failure.error not in _NEVER_STATIC else None
+        return [*lines, *(f"  mend        {each}" for each in (*mends, mend) if each)]
     if traced:
-        where = f" ({traced[2]})" if traced[2] else ""
+        where = f" ({place})" if place else ""
         lines.append(f"  traced      {traced[1]}{where}, for {traced[3]}")
     arguments = _arguments(failure)
     if arguments:
         lines.append(f"  depends on  {_named(arguments)}")
     lines += [f"  mend        {mend}" for mend in mends]
-    if arguments and traced and traced[3] == "jit" and failure.error not in _NEVER_STATIC:
-        names = ", ".join(repr(name) for name in arguments)
-        names = names if len(arguments) == 1 else f"({names})"
-        lines.append(
-            f"  mend        if it is a setting and no data: jax.jit(..., static_argnames={names})"
-        )
+    if traced and traced[3] == "jit" and failure.error not in _NEVER_STATIC:
+        lines += _as_static(arguments)
     return lines
+
+
+_UNDER_EQUINOX = (
+    "if it is a setting and no data: give it as a Python bool, int or str, which eqx.filter_jit "
+    "does not trace, or make the field eqx.field(static=True)"
+)
+
+
+def _is_of_equinox(place: str) -> bool:
+    return bool(re.search(r"[/\\]equinox[/\\]", place))
+
+
+def _as_static(arguments: list[str]) -> list[str]:
+    """Return the advice to make arguments static; a part of an argument cannot be."""
+    if not arguments or not all(map(str.isidentifier, arguments)):
+        return []
+    names = ", ".join(map(repr, arguments))
+    names = names if len(arguments) == 1 else f"({names})"
+    return [f"  mend        if it is a setting and no data: jax.jit(..., static_argnames={names})"]
 
 
 # An array cannot be a static argument.
@@ -65,11 +85,20 @@ def _flat(failure: Concretization) -> str:
 
 
 def _arguments(failure: Concretization) -> list[str]:
-    """Return the names of the arguments that the value depends on; never an expression."""
-    found = re.search(r"depends on the values? of the arguments? (.+?)\.(?: |$)", _flat(failure))
-    parts = re.split(r", and | and |, ", found[1]) if found else []
-    names = [re.match(r"[^\W\d]\w*", part) for part in parts]
-    return list(dict.fromkeys(name[0] for name in names if name))
+    """Return the arguments, or the parts of them, that the value depends on."""
+    found = re.search(r"depends on the values? of the arguments? (.*)", _flat(failure))
+    names = []
+    rest = found[1] if found else ""
+    while match := re.match(rf"{_ARGUMENT}(?:, and | and |, )?", rest):
+        names.append(match[1])
+        rest = rest[match.end() :]
+    return list(dict.fromkeys(names))
+
+
+# A name and the way into it, as JAX writes it: params['layer 1'][0].weight
+_ARGUMENT = (
+    r"([^\W\d]\w*(?:\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]'\"]*)\]|\.[^\W\d]\w*)*)"
+)
 
 
 def _named(arguments: list[str]) -> str:

@@ -7,14 +7,14 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_jaxleaks.holders import find_holders
-from pytest_jaxleaks.jax_internals import record_of, tracer_types
+from pytest_jaxleaks.jax_internals import is_internal_file, record_of, tracer_types
 from pytest_jaxleaks.leak_text import describe_holder
 from pytest_jaxleaks.leaks import leaks_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_jaxleaks.jax_internals import Place
+    from pytest_jaxleaks.jax_internals import Place, TracerRecord
     from pytest_jaxleaks.leaks import CodeUnderTest, Leak
     from pytest_jaxleaks.roots import Surroundings
 
@@ -42,6 +42,7 @@ class Origin(NamedTuple):
         transform: what it was traced for.
         created: ``path:line`` where the value was made; empty where the message has none.
         tracer: class of the tracer.
+        value: its shape and dtype, such as ``float32[3]``.
     """
 
     function: str = ""
@@ -50,6 +51,7 @@ class Origin(NamedTuple):
     transform: str = ""
     created: str = ""
     tracer: str = ""
+    value: str = ""
 
 
 def origin_in(message: str) -> Origin:
@@ -57,13 +59,14 @@ def origin_in(message: str) -> Origin:
     text = " ".join(message.split())
     traced = re.search(r"when the value leaked was (\S+) at (.+?):(\d+) traced for (.+?)\. ", text)
     created = re.search(r"value was created on line (.+?:\d+)(?::\d+)? \(", text)
-    kind = re.search(r"wrapped in an? (\w+)", text)
+    kind = re.search(r"value with type (\S+) wrapped in an? (\w+)", text)
     return Origin(
         traced[1] if traced else "",
         traced[2] if traced else "",
         int(traced[3]) if traced else 0,
         traced[4] if traced else "",
         created[1] if created else "",
+        kind[2] if kind else "",
         kind[1] if kind else "",
     )
 
@@ -75,16 +78,19 @@ def escaped_tracers(origin: Origin, objects: Iterable[Any]) -> list[Any]:
     for obj in objects:
         if id(type(obj)) in kinds:
             record = record_of(obj)
-            if _is(record.traced, origin):
+            if _is(record, origin):
                 found.append((_place_text(record.created) != origin.created, obj))
     exact = [tracer for differs, tracer in found if not differs]
     return (exact or [tracer for _, tracer in found])[:_MOST_TRACERS]
 
 
-def _is(traced: Place | None, origin: Origin) -> bool:
-    if traced is None:
-        return not origin.function
-    return (traced.path, traced.line) == (origin.path, origin.line)
+def _is(record: TracerRecord, origin: Origin) -> bool:
+    if origin.tracer and (record.kind, record.value) != (origin.tracer, origin.value):
+        return False
+    if record.traced is None:
+        # Functions of JAX's own and of the standard library are not told.
+        return not origin.function or is_internal_file(origin.path)
+    return (record.traced.path, record.traced.line) == (origin.path, origin.line)
 
 
 def _place_text(place: Place | None) -> str:

@@ -17,11 +17,24 @@ from pytest_jaxleaks.fresh import traces_afresh
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
-__all__ = ["LeakLog", "add_options", "configure", "writable", "write_atomically"]
+__all__ = [
+    "LeakLog",
+    "add_options",
+    "check_targets",
+    "configure",
+    "writable",
+    "write_atomically",
+]
 
 _MOST_HOLDERS = 50
 _MOST_TESTS = 3
 _FORMAT = 1
+_WRITING = (
+    "--jax-leaks-baseline",
+    "--jax-leaks-html",
+    "--jax-leaks-report",
+    "--jax-leaks-sarif",
+)
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -36,6 +49,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 def configure(config: pytest.Config) -> None:
     """Collect reports where they come together: not in an xdist worker."""
+    check_targets(config)
     path = config.getoption("jax_leaks_report", None)
     if "PYTEST_JAXLEAKS_TRIAGE_CHILD" in os.environ:  # see triage.py
         path = None
@@ -51,13 +65,39 @@ def writable(option: str, target: Path) -> Path:
     Raises:
         pytest.UsageError: it cannot; the message names the option and the path.
     """
-    folder = target.parent
-    if target.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+    if target.exists() and not target.is_dir() and not target.is_file():
+        return target  # a device or a pipe
+    folder = target.resolve().parent
+    if (
+        target.is_dir()
+        or not folder.is_dir()
+        or not os.access(folder, os.W_OK)
+        or (target.exists() and not os.access(target, os.W_OK))
+    ):
         raise pytest.UsageError(
             f"{option}: cannot write {str(target)!r}. "
             "Expected a file name in a folder that exists and can be written to."
         )
     return target
+
+
+def check_targets(config: pytest.Config) -> None:
+    """See that no two options of ours write to one file.
+
+    Raises:
+        pytest.UsageError: two do; the message names both.
+    """
+    taken: dict[Path, str] = {}
+    for option in _WRITING:
+        path = config.getoption(option.lstrip("-").replace("-", "_"), None)
+        target = None if path is None else (config.invocation_params.dir / str(path)).resolve()
+        if target is not None and (target.is_file() or not target.exists()):
+            if target in taken:
+                raise pytest.UsageError(
+                    f"{option}: {str(target)!r} is the file of {taken[target]} as well. "
+                    "Expected a file of its own for each."
+                )
+            taken[target] = option
 
 
 class LeakLog:
@@ -178,7 +218,14 @@ def _jax_version() -> str | None:
 
 
 def write_atomically(target: Path, text: str) -> None:
-    """Write a file so that a reader sees the old content or the new one, and nothing between."""
+    """Write a file so that a reader sees the old content or the new one, and nothing between.
+
+    A link is followed. What is no regular file, such as a pipe, is written to as it is.
+    """
+    target = target.resolve()
+    if target.exists() and not target.is_file():
+        target.write_text(text, encoding="utf-8")
+        return
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
     ) as file:
