@@ -35,6 +35,13 @@ _LOOKS = (
 )
 
 
+_MANY = 1_000
+"""With more arrays than this, compilers need minutes: what can be, is traced only."""
+
+_TRACED_ONLY = frozenset({"jit", "jit construction", "scan", "cond", "donation"})
+_TOO_LONG = frozenset({"grad", "map"})
+
+
 class RouteFailedError(Exception):
     """A route gave a result that cannot be right; the message says what is wrong."""
 
@@ -204,7 +211,13 @@ def run_route(name: str, subject: Subject, probe: Any, expected: Any) -> Iterato
         probe: a function of the object that uses it, or None.
         expected: what ``probe`` returned for the object itself.
     """
+    if name in _TOO_LONG and is_wide(subject):
+        yield f"{name}: not tried, as there are {sum(subject.data)} arrays"
+        return
     try:
+        if name in _TRACED_ONLY and is_wide(subject):
+            yield from _traced(name, subject)
+            return
         found = ROUTES[name](subject)
         if found is None:
             return
@@ -227,6 +240,29 @@ def run_route(name: str, subject: Subject, probe: Any, expected: Any) -> Iterato
         yield from _used_under_vmap(subject, probe, expected)
 
 
+def is_wide(subject: Subject) -> bool:
+    """Whether the object has so many arrays that compilers need minutes for it."""
+    return sum(subject.data) > _MANY
+
+
+def _traced(name: str, subject: Subject) -> Iterator[Symptom]:
+    """Trace a route without compiling it: what comes out has the right treedef, or has not."""
+    came_out = []
+
+    def through(values: list[Any]) -> list[Any]:
+        found = ROUTES[name](take_apart(subject.rebuilt_with(values)))
+        leaves, treedef = jax.tree.flatten(found)
+        came_out.append((type(found), treedef))
+        return [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
+
+    jax.make_jaxpr(through)(subject.data_leaves())
+    cls, treedef = came_out[0]
+    if cls is not type(subject.obj) and not jax.tree_util.treedef_is_leaf(treedef):
+        raise RouteFailedError(f"comes back as {cls.__qualname__}")
+    expected = jax.tree.structure(subject.dynamic)
+    yield from difference_symptom(expected, treedef, f"through {name}", subject.obj)
+
+
 def _compared(name: str, subject: Subject, found: Any) -> Iterator[Symptom]:
     leaves, treedef = jax.tree.flatten(found)
     if type(found) is not type(subject.obj) and not jax.tree_util.treedef_is_leaf(treedef):
@@ -245,7 +281,7 @@ def _used_under_vmap(subject: Subject, probe: Any, expected: Any) -> Iterator[Sy
         _compare_probe(expected, _first(found))
     except RouteFailedError as error:
         cause = Cause(
-            f"vmap:{error}", f"used under vmap, {type_name(subject.obj)} differs: {error}"
+            f"route:{error}", f"used under vmap, {type_name(subject.obj)} differs: {error}"
         )
         yield Symptom("through", f"used under vmap: {error}", cause, implied_by=DEEPER)
     except Exception as error:

@@ -19,9 +19,10 @@ from pytest_jaxleaks.pytree_contract import (
 )
 from pytest_jaxleaks.pytree_copies import copy_symptoms
 from pytest_jaxleaks.pytree_findings import CONTRACTS, Cause, Symptom, group_by_cause
-from pytest_jaxleaks.pytree_hints import register_dataclass
+from pytest_jaxleaks.pytree_hints import register_container, register_dataclass
 from pytest_jaxleaks.pytree_key_paths import key_path_symptoms
 from pytest_jaxleaks.pytree_lookalikes import construction_symptoms, like_symptoms, recipe_of
+from pytest_jaxleaks.pytree_nesting import nesting_symptoms
 from pytest_jaxleaks.pytree_placeholders import placeholder_symptoms
 from pytest_jaxleaks.pytree_rare_routes import RARE_ROUTES, run_rare_route
 from pytest_jaxleaks.pytree_report import PytreeReport
@@ -170,6 +171,10 @@ _Found = Symptom | str
 def _run(request: _Request) -> Iterator[_Found]:
     """Run every check; yield symptoms, and reasons (as text) for what was skipped."""
     obj = request.obj
+    nested = list(nesting_symptoms(obj))
+    if nested:
+        yield from nested
+        return
     try:
         subject = take_apart(obj)
     except Exception as error:
@@ -187,22 +192,32 @@ def _run(request: _Request) -> Iterator[_Found]:
 def _refused(subject: Subject) -> Symptom | None:
     """Return why the object cannot be checked at all, or None."""
     name = type_name(subject.obj)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(subject.obj):
-        where = f"{jax.tree_util.keystr(path) or 'the object'} of {name}"
+    for index, leaf in enumerate(subject.leaves):
         if isinstance(leaf, jax.core.Tracer):
+            where = _leaf_name(subject, index)
             line = (
                 f"{where} is a tracer: check_pytree runs inside a transformation, "
                 "or the tracer leaked from one"
             )
             return Symptom("construction", line, Cause("tracer", line))
         if isinstance(leaf, jax.Array) and leaf.is_deleted():
+            where = _leaf_name(subject, index)
             line = f"{where} is an array that has been deleted, by donation or by hand"
             return Symptom("round-trip", line, Cause("deleted", line))
     if len(subject.leaves) == 1 and subject.leaves[0] is subject.obj and _is_opaque(subject.obj):
         line = f"{name} is no pytree: JAX takes the whole object for one leaf"
-        mend = register_dataclass(subject.obj)
+        mend = register_container(subject.obj) or register_dataclass(subject.obj)
         return Symptom("round-trip", line, Cause("unregistered", line, mend))
     return None
+
+
+def _leaf_name(subject: Subject, index: int) -> str:
+    name = type_name(subject.obj)
+    try:
+        path = jax.tree_util.tree_leaves_with_path(subject.obj)[index][0]
+    except Exception:  # key paths that do not work are reported as such
+        return f"leaf {index} of {name}"
+    return f"{jax.tree_util.keystr(path) or 'the object'} of {name}"
 
 
 def _is_opaque(leaf: Any) -> bool:
@@ -304,7 +319,7 @@ def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
             )
             probe = None
     used = take_apart(subject.obj)
-    if treedef_difference(subject.treedef, used.treedef):
+    if probe is not None and treedef_difference(subject.treedef, used.treedef):
         yield _changed_by_use(subject)
     subject = used
     if not any(subject.data):
