@@ -226,7 +226,7 @@ def _mend(obj: Any, hidden: Hidden) -> str:
         installed = hints.is_installed(type(outermost))
         return hints.build_outside_jit(outermost if installed else owner)
     last = hidden.path[-1].rpartition(".")[2]
-    if not hidden.path[-1].startswith(f"{type_name(owner)}."):
+    if not hidden.path[-1].startswith((f"{type_name(owner)}.", f"{type_name(owner)}[")):
         return hints.leaf_of_partial(hidden.holder)
-    mend = hints.register_dataclass(owner, [last]) or hints.register_container(owner)
+    mend = hints.register_container(owner) or hints.register_dataclass(owner, [last])
     return mend or hints.leaf_of_partial(hidden.holder)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EQUAL_BY_CONTENT",
     "NAMED_FUNCTION",
+    "array_from_the_start",
     "build_outside_jit",
     "differentiate_parameters",
     "is_installed",
@@ -79,6 +80,16 @@ def register_container(obj: Any) -> str | None:
             ")"
         )
     return None
+
+
+def array_from_the_start(obj: Any, name: str) -> str:
+    """Return the mend for a field that gets its array late: it has one from the start."""
+    replaced = f"obj._replace({name}=empty)"
+    if not isinstance(obj, tuple):
+        replaced = f"dataclasses.replace(obj, {name}=empty)"
+    return (
+        f"empty = jnp.zeros(())  # of the shape and dtype that {name} gets later\nobj = {replaced}"
+    )
 
 
 def build_outside_jit(obj: Any) -> str:

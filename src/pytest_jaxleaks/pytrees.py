@@ -23,6 +23,7 @@ from pytest_jaxleaks.pytree_hints import register_container, register_dataclass
 from pytest_jaxleaks.pytree_key_paths import key_path_symptoms
 from pytest_jaxleaks.pytree_lookalikes import construction_symptoms, like_symptoms, recipe_of
 from pytest_jaxleaks.pytree_nesting import nesting_symptoms
+from pytest_jaxleaks.pytree_optional_fields import optional_field_symptoms
 from pytest_jaxleaks.pytree_placeholders import placeholder_symptoms
 from pytest_jaxleaks.pytree_rare_routes import RARE_ROUTES, run_rare_route
 from pytest_jaxleaks.pytree_report import PytreeReport
@@ -78,7 +79,7 @@ def check_pytree(
         through: names of transformations. Besides the default ones ``jacfwd``, ``jacrev``,
             ``hessian``, ``lower`` and ``export`` are known: they are always tried, and what fails
             there is a limit, unless it is named here. ``key-paths`` makes anonymous key paths
-            breakage.
+            breakage, and ``optional-fields`` fields that are None now and arrays later.
         like: another object that is built alike, with other values: its treedef must be equal.
         build: the function that made the object, if it can be called again: it is called once more,
             and once inside ``jit``. By default the class's constructor is tried.
@@ -113,7 +114,7 @@ def check_pytree(
 
 
 def _checked_names(through: Any) -> tuple[str, ...]:
-    known = [*ROUTES, *RARE_ROUTES, "key-paths"]
+    known = [*ROUTES, *RARE_ROUTES, "key-paths", "optional-fields"]
     if isinstance(through, str):
         raise InvalidArgumentError(
             f"through must be a sequence of names, and is the text {through!r}"
@@ -245,7 +246,8 @@ def _at_rest(subject: Subject, request: _Request) -> Iterator[_Found]:
         lambda: round_trip_symptoms(subject),
         lambda: hidden_symptoms(subject),
         lambda: placeholder_symptoms(subject),
-        lambda: _key_paths(subject, request),
+        lambda: _on_demand("key-paths", key_path_symptoms(subject), request),
+        lambda: _on_demand("optional-fields", optional_field_symptoms(subject), request),
         lambda: like_symptoms(subject, request.like) if request.like is not None else (),
         lambda: construction_symptoms(subject, recipe) if recipe is not None else (),
         lambda: _parts_built_again(subject),
@@ -284,9 +286,10 @@ def _recipe(subject: Subject, request: _Request) -> tuple[Recipe | None, list[st
         return None, [f"construction: build raises {first_line(error)}"]
 
 
-def _key_paths(subject: Subject, request: _Request) -> Iterator[Symptom]:
-    demanded = "key-paths" in request.through
-    for symptom in key_path_symptoms(subject):
+def _on_demand(name: str, found: Iterator[Symptom], request: _Request) -> Iterator[Symptom]:
+    """Make breakage of limits that the caller asked for by name."""
+    demanded = name in request.through
+    for symptom in found:
         yield dataclasses.replace(symptom, broken=symptom.broken or demanded)
 
 
