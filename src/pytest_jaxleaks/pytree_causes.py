@@ -57,6 +57,10 @@ def _user_frames(error: BaseException) -> list[tuple[types.CodeType, int]]:
     return frames
 
 
+_FEW, _SHORT = 8, 60
+"""How many parts, and how many letters, a container has that is described by its content."""
+
+
 class AuxDifference(NamedTuple):
     """The first part in which the static data of two treedefs differs.
 
@@ -185,6 +189,10 @@ def describe(value: Any) -> str:
     """Describe a static value in a few words, without running its ``__repr__``."""
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return key_text(value)
+    if isinstance(value, (list, tuple)) and value and len(value) <= _FEW:
+        parts = ", ".join(map(describe, value))
+        if len(parts) <= _SHORT:
+            return f"[{parts}]" if isinstance(value, list) else f"({parts})"
     if isinstance(value, types.FunctionType):
         return f"function {function_name(value)}"
     if isinstance(value, types.MethodType) and isinstance(value.__func__, types.FunctionType):

@@ -11,6 +11,7 @@ import numpy as np
 
 from pytest_jaxleaks import pytree_hints as hints
 from pytest_jaxleaks.hidden_values import tracer_symptoms
+from pytest_jaxleaks.leaves import is_array_like
 from pytest_jaxleaks.pytree_causes import cause_of
 from pytest_jaxleaks.pytree_contract import difference_symptom
 from pytest_jaxleaks.pytree_findings import Cause, Symptom
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_jaxleaks.pytree_subject import Subject
 
-__all__ = ["DEEPER", "ROUTES", "fails_for_bare_leaves", "run_route", "same_result"]
+__all__ = ["DEEPER", "OTHER_RESULT", "ROUTES", "fails_for_bare_leaves", "run_route", "same_result"]
 
 DEEPER = frozenset({"round-trip", "nothing-hides", "placeholders", "treedef", "key-paths"})
 """The parts of the contract whose breakage explains what goes wrong in a transformation."""
@@ -40,6 +41,9 @@ _MANY = 1_000
 
 _TRACED_ONLY = frozenset({"jit", "jit construction", "scan", "cond", "donation"})
 _TOO_LONG = frozenset({"grad", "map"})
+
+
+OTHER_RESULT = "the probe gives another result than on the original"
 
 
 class RouteFailedError(Exception):
@@ -274,11 +278,11 @@ def _compared(name: str, subject: Subject, found: Any) -> Iterator[Symptom]:
 
 def _used_under_vmap(subject: Subject, probe: Any, expected: Any) -> Iterator[Symptom]:
     def use(obj: Any) -> Any:
-        return probe(subject.restored(obj))
+        return _arrays(probe(subject.restored(obj)))  # vmap returns nothing else
 
     try:
         found = jax.vmap(use)(_batched(subject))
-        _compare_probe(expected, _first(found))
+        _compare_probe(_arrays(expected), _first(found))
     except RouteFailedError as error:
         cause = Cause(
             f"route:{error}", f"used under vmap, {type_name(subject.obj)} differs: {error}"
@@ -291,9 +295,13 @@ def _used_under_vmap(subject: Subject, probe: Any, expected: Any) -> Iterator[Sy
         yield Symptom("through", text, cause, not isinstance(error, _LOOKS), implied_by=DEEPER)
 
 
+def _arrays(result: Any) -> list[Any]:
+    return [leaf for leaf in jax.tree.leaves(result) if is_array_like(leaf)]
+
+
 def _compare_probe(expected: Any, found: Any) -> None:
     if not same_result(expected, found):
-        raise RouteFailedError("the probe gives another result than on the original")
+        raise RouteFailedError(OTHER_RESULT)
 
 
 def same_result(expected: Any, found: Any) -> bool:

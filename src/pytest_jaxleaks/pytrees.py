@@ -41,6 +41,7 @@ from pytest_jaxleaks.pytree_subject import (
     take_apart,
     type_name,
 )
+from pytest_jaxleaks.pytree_use import changed_by_use, has_arrays, steady
 from pytest_jaxleaks.pytree_watch import watched
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def check_pytree(
 
     Raises:
         PytreeCheckError: the contract is broken; ``findings`` has one entry per cause.
-        InvalidArgumentError: an argument cannot be used.
+        InvalidArgumentError: an argument cannot be used; a probe whose result is not the same
+            each time, or has no arrays, too.
 
     Results of ``probe`` are compared within the square root of the dtype's machine epsilon,
     relative to the largest entry (half of the digits: transformations may reorder sums); leaves
@@ -115,7 +117,7 @@ def check_pytree(
 
 def _checked_names(through: Any) -> tuple[str, ...]:
     known = [*ROUTES, *RARE_ROUTES, "key-paths", "optional-fields"]
-    if isinstance(through, str):
+    if isinstance(through, (str, bytes)):
         raise InvalidArgumentError(
             f"through must be a sequence of names, and is the text {through!r}"
         )
@@ -233,6 +235,8 @@ def _guarded(check: Callable[[], Iterable[_Found]]) -> Iterator[_Found]:
     """Turn a fault of our own into a warning: it says nothing about the object."""
     try:
         yield from check()
+    except InvalidArgumentError:
+        raise
     except Exception:
         warn_of_own_fault("finish a check of a pytree")
 
@@ -283,7 +287,12 @@ def _recipe(subject: Subject, request: _Request) -> tuple[Recipe | None, list[st
     try:
         return recipe_of(subject, request.build, request.args), []
     except Exception as error:
-        return None, [f"construction: build raises {first_line(error)}"]
+        if request.build is None:
+            return None, [f"construction: {first_line(error)}"]
+        raise InvalidArgumentError(
+            f"build must be a function of args, {len(request.args)} of them, "
+            f"that makes the object again, and raises {first_line(error)}"
+        ) from error
 
 
 def _on_demand(name: str, found: Iterator[Symptom], request: _Request) -> Iterator[Symptom]:
@@ -293,20 +302,9 @@ def _on_demand(name: str, found: Iterator[Symptom], request: _Request) -> Iterat
         yield dataclasses.replace(symptom, broken=symptom.broken or demanded)
 
 
-def _changed_by_use(subject: Subject) -> Symptom:
-    name = type_name(subject.obj)
-    return Symptom(
-        "treedef",
-        "its treedef after the probe differs from the one before: an object that has been used "
-        "and one that has not cannot meet in cond or scan",
-        Cause("use", f"using {name} changes its treedef: it keeps a result among its fields"),
-        broken=False,
-        implied_by=frozenset({"treedef", "round-trip"}),
-    )
-
-
 def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
     """Send the object through transformations, and use it there."""
+    given = request.probe is not None
     probe = request.probe or default_probe(subject.obj)
     expected = None
     if probe is not None:
@@ -321,15 +319,18 @@ def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
                 implied_by=frozenset(CONTRACTS),
             )
             probe = None
+        else:
+            probe = probe if has_arrays(expected, given) else None
     used = take_apart(subject.obj)
     if probe is not None and treedef_difference(subject.treedef, used.treedef):
-        yield _changed_by_use(subject)
+        yield changed_by_use(subject.obj)
     subject = used
     if not any(subject.data):
         yield "transformations: it has no arrays among its leaves"
         return
     for name in ROUTES:
         if name in request.through:
-            yield from run_route(name, subject, probe, expected)
+            found = run_route(name, subject, probe, expected)
+            yield from steady(found, probe, subject.obj, expected, given)
     for name in RARE_ROUTES:
         yield from run_rare_route(name, subject, name in request.through)
