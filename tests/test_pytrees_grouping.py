@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -156,6 +157,25 @@ def test_static_data_that_the_constructor_computes() -> None:
     assert finding.contract == "treedef"
     assert "aux data of Summed" in finding.cause
     assert "built from other values" in finding.symptoms[0]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Named:
+    """Each instance gets a name of its own."""
+
+    x: Any
+    name: str = dataclasses.field(
+        default_factory=lambda: uuid.uuid4().hex, metadata={"static": True}
+    )
+
+
+def test_default_that_is_another_one_each_time() -> None:
+    """Static data with a default factory that never gives the same makes each treedef unequal."""
+    (finding,) = broken(Named(X))
+    assert finding.contract == "treedef"
+    assert "aux data of Named" in finding.cause
+    assert "built twice with the same defaults" in finding.symptoms[0]
 
 
 def test_no_use_without_a_probe() -> None:

@@ -87,7 +87,7 @@ def test_error_is_an_assertion_with_findings() -> None:
     finding = error.findings[0]
     assert isinstance(finding, PytreeFinding)
     assert (finding.kind, finding.contract) == ("broken", "nothing-hides")
-    assert finding.contracts == ("nothing-hides",)
+    assert finding.contracts == ("nothing-hides", "treedef")
     assert pickle.loads(pickle.dumps(error)).findings == error.findings
 
 

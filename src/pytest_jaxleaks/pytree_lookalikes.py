@@ -200,10 +200,21 @@ def construction_symptoms(subject: Subject, recipe: Recipe) -> Iterator[Symptom 
     yield from found
     if not found:
         yield from _from_other_values(subject, recipe)
-        plain = _constructor_recipe(subject, optional=False) if not recipe.args else None
-        if plain and plain.kwargs.keys() != recipe.kwargs.keys() and _same(subject, plain.twin):
-            yield from _from_other_values(subject, plain)
+        yield from _by_its_defaults(subject, recipe)
     yield from _inside_jit(subject, recipe)
+
+
+def _by_its_defaults(subject: Subject, recipe: Recipe) -> Iterator[Symptom]:
+    """Build the object from what the constructor demands, and let it find the rest by itself."""
+    plain = None if recipe.args else _constructor_recipe(subject, optional=False)
+    if plain is None or plain.kwargs.keys() == recipe.kwargs.keys():
+        return
+    if _same(subject, plain.twin):
+        yield from _from_other_values(subject, plain)
+        return
+    twin, again = jax.tree.structure(plain.twin), jax.tree.structure(plain.again)
+    doing = "built twice with the same defaults"
+    yield from difference_symptom(twin, again, doing, subject.obj, not _is_marker(twin, again))
 
 
 def _is_marker(one: Any, other: Any) -> bool:
