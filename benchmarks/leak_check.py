@@ -85,14 +85,16 @@ def _path(folder: Path) -> str:
     return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
 
 
-def measure(name: str, modes: list[str], repeats: int, limit: float) -> dict[str, list[Run]]:
+def measure(
+    name: str, modes: list[str], repeats: int, limit: float, extra: list[str]
+) -> dict[str, list[Run]]:
     """Run one suite in each mode ``repeats`` times, taking turns."""
     runs: dict[str, list[Run]] = {mode: [] for mode in modes}
     with tempfile.TemporaryDirectory() as outer:
         folder = Path(outer, name)
         folder.mkdir()
         (folder / "record_times.py").write_text(CONFTEST, encoding="utf-8")
-        arguments = SUITES[name].lay(folder)
+        arguments = [*SUITES[name].lay(folder), *extra]
         # Write byte code and fill the disk's cache before anything counts.
         run([*arguments, "--collect-only"], modes[0], folder, limit)
         for turn in range(repeats):
@@ -153,6 +155,7 @@ def main() -> None:
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=0, help="run with pytest-xdist's -n")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for one run")
     options = parser.parse_args()
     print(f"Python {sys.version.split()[0]}, {options.repeats} runs each, medians")
@@ -160,8 +163,10 @@ def main() -> None:
     print("Ratios are to `off`. 'one test' is a test's time early and late, or a leaking test's.\n")
     print("| suite | mode | wall s | ratio | CPU s | ratio | peak MiB | one test | pytest |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    extra = [f"-n{options.workers}"] if options.workers else []
     for name in options.suites:
-        for row in rows(name, measure(name, options.modes, options.repeats, options.limit)):
+        found = measure(name, options.modes, options.repeats, options.limit, extra)
+        for row in rows(name, found):
             print(row, flush=True)
     print()
     for name in options.suites:

@@ -43,6 +43,50 @@ def test_jitted(number):
     assert jax.jit(lambda x: x * 2 + number)(jnp.ones(3)).shape == (3,)
 """
 
+METHODS = """
+import jax
+import jax.numpy as jnp
+import pytest
+
+
+class TestJitted:
+    @pytest.fixture
+    def ones(self):
+        return jnp.ones(3)
+
+    @pytest.mark.parametrize("number", range({count}))
+    def test_jitted(self, ones, number):
+        assert jax.jit(lambda x: x * 2 + number)(ones).shape == (3,)
+"""
+
+ABSL = """
+import jax
+import jax.numpy as jnp
+from absl.testing import parameterized
+
+
+class JittedTest(parameterized.TestCase):
+    @parameterized.parameters(*range({count}))
+    def test_jitted(self, number):
+        self.assertEqual(jax.jit(lambda x: x * 2 + number)(jnp.ones(3)).shape, (3,))
+"""
+
+ASYNC = """
+import asyncio
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("number", range({count}))
+async def test_jitted(number, anyio_backend):
+    await asyncio.sleep(0)
+    assert jax.jit(lambda x: x * 2 + number)(jnp.ones(3)).shape == (3,)
+"""
+
 DIFFRAX = """
 import diffrax
 import jax
@@ -154,6 +198,9 @@ _DISTRAX = "distrax._src.distributions"
 SUITES = {
     "trivial-300": Suite("300 trivial jitted tests", _generated(TRIVIAL.format(count=300))),
     "trivial-3000": Suite("3,000 trivial jitted tests", _generated(TRIVIAL.format(count=3000))),
+    "methods": Suite("300 methods of a class", _generated(METHODS.format(count=300))),
+    "absl": Suite("300 absl parameterized cases", _generated(ABSL.format(count=300))),
+    "async": Suite("300 async tests", _generated(ASYNC.format(count=300))),
     "diffrax": Suite("12 diffrax solves and gradients", _generated(DIFFRAX)),
     "distrax": Suite(
         "distrax's own tests of 3 files",

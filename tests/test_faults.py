@@ -283,7 +283,7 @@ from pytest_jaxleaks import watching
 
 @pytest.fixture(autouse=True)
 def broken(monkeypatch):
-    def fail(*args):
+    def fail(*args, **options):
         raise RuntimeError("a fault of its own")
     monkeypatch.setattr(watching, "find_holders", fail)
 """

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_jaxleaks import jax_internals
 from pytest_jaxleaks.jax_internals import (
+    blocks_reference,
     hear_of_leak_checking,
     is_book_keeping,
     is_jax_cache,
@@ -82,7 +83,7 @@ def test_a_tracer_tells_what_made_it(name: str) -> None:
     (tracer, *_) = KEPT
     record = record_of(tracer)
     assert (record.value, record.transform, record.kind) == ("float32[3]", transform, kind)
-    assert type(tracer) in tracer_types()
+    assert id(type(tracer)) in tracer_types()
     assert trace_of(tracer) is not None
 
 
@@ -127,14 +128,33 @@ def test_jax_has_caches_and_book_keeping() -> None:
     assert is_jax_cache(by_function)
     assert is_jax_cache(api_util.donation_vector)
     assert not is_jax_cache(cached)
-    jaxpr = jax.make_jaxpr(lambda x: x + 1)(1.0)
-    assert is_book_keeping(type(jaxpr))
+    jaxpr = jax.make_jaxpr(lambda x: x + jnp.ones(3))(1.0)
+    assert blocks_reference(jaxpr, jaxpr.jaxpr.eqns)
     assert is_book_keeping(type(jaxpr.jaxpr.eqns[0]))
     assert not is_book_keeping(type(jax.jit(keep)))
     assert not is_book_keeping(type(jax.tree.structure(1)))
     assert not is_book_keeping(eqx.Module)
     assert not is_book_keeping(logging.LogRecord)
     assert is_jax_function(jax.vmap)
+
+
+def test_a_jaxpr_shows_its_constants() -> None:
+    """The list of constants is the same object each time, and counts as the holder's."""
+
+    def outer(x: Any) -> Any:
+        KEPT.append(jax.make_jaxpr(lambda z: z + x)(1.0))
+        return x
+
+    jax.jit(outer)(1.0)
+    (jaxpr,) = KEPT
+    assert not blocks_reference(jaxpr, jaxpr.consts)
+    assert id(type(jaxpr.consts[0])) in tracer_types()
+
+
+def test_a_cache_around_a_function_of_jax_is_the_users() -> None:
+    """``functools.lru_cache`` takes over the wrapped function's name and module."""
+    assert not is_jax_cache(functools.lru_cache(jnp.arange))
+    assert not is_jax_cache(functools.cache(jax.random.key))
 
 
 def test_the_named_types_of_jax_exist() -> None:
@@ -146,6 +166,8 @@ def test_the_named_types_of_jax_exist() -> None:
         type(jax.custom_jvp(keep)).__name__,
         type(jax.custom_vjp(keep)).__name__,
         type(jax.custom_batching.custom_vmap(keep)).__name__,
+        type(jnp.ones(3).at).__name__,
+        type(jnp.ones(3).at[0]).__name__,
         "custom_transpose",
     }
     assert found <= jax_internals._TRANSPARENT | {"function"}

@@ -51,3 +51,9 @@ def test_tolerances_can_be_given_by_dtype_and_by_order():
     assert check_transforms(
         times, jnp.ones(3), jnp.ones(3), rtol={"float32": 0.0, "grad": 1e-6}, orders=["jit", "grad"]
     )
+
+
+def test_python_numbers_have_no_gradient_in_equinox():
+    """The reason says so, where that is all that could be differentiated."""
+    report = check_transforms(lambda x, _name: x * 2.0, 1.5, "name", orders=["jit", "grad"])
+    assert "Python numbers are static" in report.not_applicable["grad"]

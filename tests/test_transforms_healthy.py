@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import lineax
 import numpy as np
 import optax
+import optimistix
 import pytest
 
 from pytest_jaxleaks import check_transforms
@@ -48,7 +49,20 @@ class Point(NamedTuple):
     b: jax.Array
 
 
+def recurrent(weights, xs):
+    """Return the last state of a small recurrent network."""
+
+    def step(state, x):
+        state = jnp.tanh(state @ weights + x)
+        return state, state.sum()
+
+    return jax.lax.scan(step, jnp.zeros(2), xs)
+
+
 FUNCTIONS = {
+    "recurrent network": (recurrent, (ramp(2, 2), ramp(3, 2))),
+    "cond": (lambda x: jax.lax.cond(x.sum() > 0, jnp.sin, jnp.square, x), (ramp(3),)),
+    "cholesky": (lambda a: jnp.linalg.cholesky(a @ a.T + 3 * jnp.eye(2)), (ramp(2, 2),)),
     "several outputs": (lambda x: {"s": x.sum(), "n": jnp.int32(2), "p": Point(x, -x)}, (ramp(3),)),
     "kink": (lambda x: jax.nn.relu(x).sum(), (jnp.zeros(3),)),
     "ties": (lambda x: jnp.sort(x) * jnp.max(x), (jnp.array([1.0, 2.0, 1.0, 1.0]),)),
@@ -110,6 +124,28 @@ LIBRARIES = {
     ),
     "distrax distribution": (lambda loc: distrax.Normal(loc, 1.0), (ramp(2),)),
     "optax loss": (optax.softmax_cross_entropy_with_integer_labels, (ramp(3), jnp.int32(1))),
+    "equinox GRU": (
+        lambda cell, x, h: cell(x, h),
+        (eqx.nn.GRUCell(2, 2, key=KEY), ramp(2), ramp(2)),
+    ),
+    "equinox error_if": (
+        lambda x: jnp.sqrt(eqx.error_if(x, jnp.any(x < 0), "negative")),
+        (jnp.array([0.5, 2.0]),),
+    ),
+    "distrax bijector": (
+        distrax.Chain([distrax.Tanh(), distrax.ScalarAffine(0.5, 2.0)]).forward_and_log_det,
+        (ramp(2),),
+    ),
+    # its gradient along the fixed cotangent is zero but for rounding
+    "optax projection": (optax.projections.projection_simplex, (ramp(4),)),
+    "optimistix root": (
+        lambda a: (
+            optimistix.root_find(
+                lambda y, a: y - jnp.cos(a * y), optimistix.Newton(1e-6, 1e-6), jnp.float32(0.5), a
+            ).value
+        ),
+        (jnp.float32(0.5),),
+    ),
     "lineax solve": (
         lambda a, b: lineax.linear_solve(lineax.MatrixLinearOperator(a), b).value,
         (ramp(2, 2) + 3 * jnp.eye(2), ramp(2)),

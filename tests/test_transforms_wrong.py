@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import random
 
 import equinox as eqx
@@ -278,13 +280,84 @@ def test_wrong_in_axes_that_still_fit_show_the_types_of_one_row():
     assert "is that right?" in str(error)
 
 
-def test_unhashable_static_arguments_are_named_by_jax():
-    """The hint says to pass a tuple."""
+@dataclasses.dataclass
+class Sizes:
+    """Has an ``__eq__``, and therefore no hash."""
+
+    rows: int = 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "mend"),
+    [
+        ([2, 2], "pass a tuple"),
+        (Sizes(), "frozen=True"),
+        (np.array([2, 2]), "take it out of static_argnums"),
+    ],
+)
+def test_unhashable_static_arguments_are_named(sizes, mend):
+    """JAX's own error, the argument, and what has a hash."""
     error = failure_of(
-        lambda x, sizes: x.reshape(sizes), jnp.ones(4), [2, 2], static_argnums=1, orders="jit"
-    )
+        lambda x, sizes: x.reshape(getattr(sizes, "rows", 2), 2),
+        jnp.ones(4), sizes, static_argnums=1, orders="jit",
+    )  # fmt: skip
     assert (error.order, error.kind) == ("jit", "exception")
-    assert "tuples" in str(error)
+    assert "argument 'sizes' is static and has no hash" in str(error)
+    assert mend in str(error)
+    assert "raises ValueError" in str(error)
+
+
+class Scale:
+    """A setting that is equal to nothing but itself."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, x):
+        """Scale."""
+        return x * self.factor
+
+
+@pytest.mark.parametrize(
+    "setting", [lambda x: x * 2.0, functools.partial(jnp.power, 2.0), Scale(2)]
+)
+def test_a_static_argument_with_an_identity_only_is_traced_again(setting):
+    """Whoever writes it at each call compiles at each call."""
+    error = failure_of(
+        lambda x, setting: setting(x), jnp.ones(2), setting, static_argnums=1, orders="jit"
+    )
+    assert kinds(error) == [("jit", "retrace")]
+    assert "static value of argument 'setting'" in str(error)
+
+
+@pytest.mark.parametrize("setting", [jnp.sin, jax.nn.relu, np.float32, Scale, "sin", (1, jnp.sin)])
+def test_a_static_argument_that_is_one_of_its_kind_is_not_traced_again(setting):
+    """Functions with a name, classes and values are the same at each call."""
+    check_transforms(
+        lambda x, _setting: x * 2.0, jnp.ones(2), setting, static_argnums=1, orders="jit"
+    )
+
+
+def test_a_cache_by_value_is_traced_again():
+    """The second call has other values, so that a key that is made of them is another one."""
+
+    @jax.tree_util.register_pytree_node_class
+    class Summed:
+        def __init__(self, x, total=None):
+            self.x = x
+            self.total = total
+
+        def tree_flatten(self):
+            known = not isinstance(self.x, jax.core.Tracer)
+            return (self.x,), float(self.x.sum()) if known else 0.0
+
+        @classmethod
+        def tree_unflatten(cls, total, children):
+            return cls(children[0] if isinstance(children[0], jax.Array) else jnp.ones(2), total)
+
+    error = failure_of(lambda s: s.x * 2.0, Summed(jnp.ones(2)), orders="jit")
+    assert ("jit", "retrace") in kinds(error)
+    assert "treedef of argument 's'" in str(error)
 
 
 # state
@@ -463,3 +536,73 @@ def test_an_equinox_model_that_caches_is_named():
     model = Model(jnp.float32(2.0), {})
     error = failure_of(lambda m, x: m(x), model, jnp.float32(1.0), orders="vmap")
     assert error.failures[0].path == "m.seen['x']"
+
+
+# memories
+
+
+@functools.lru_cache
+def grid(size):
+    """Under jit, the result of a first call is a tracer."""
+    return jnp.arange(size) * 0.5
+
+
+def test_a_memory_that_keeps_a_tracer_is_found():
+    """The plain call has filled it, and yet the leak of a first call under jit is seen."""
+    error = failure_of(lambda x: jnp.sum(x * grid(3)), jnp.ones(3), orders="jit")
+    assert kinds(error) == [("jit", "leak")]
+    assert not isinstance(grid(3), jax.core.Tracer)
+
+
+# rules for vmap
+
+
+@jax.custom_batching.custom_vmap
+def energy(x):
+    """A function with a rule for vmap, which JAX cannot differentiate."""
+    return jnp.sum(jnp.sin(x))
+
+
+@energy.def_vmap
+def _energy_rule(_size, _batched, x):
+    return jnp.sum(jnp.sin(x), -1), True
+
+
+def test_a_custom_vmap_has_no_gradient_of_its_own():
+    """JAX refuses grad of it, whatever the rule; grad of vmap runs and is judged."""
+    error = failure_of(energy, jnp.linspace(0.1, 1.0, 3))
+    failed = {failure.order for failure in error.failures}
+    assert "grad" in failed
+    assert failed.isdisjoint({"vmap", "jit(vmap)", "grad(vmap)", "grad(jit(vmap))"})
+    assert "wrap the function in a custom_vjp" in str(error)
+
+
+def test_a_custom_vmap_that_closes_over_a_batched_value():
+    """JAX's assert has no message; the hint says what is wrong."""
+
+    def shifted(x):
+        mean = jnp.cos(x)
+        inner = jax.custom_batching.custom_vmap(lambda y: y + mean)
+        inner.def_vmap(lambda _size, _batched, y: (y + mean, True))
+        return inner(x)
+
+    error = failure_of(shifted, jnp.float32(0.5), orders="vmap")
+    assert kinds(error) == [("vmap", "exception")]
+    assert "must not close over a batched value" in error.failures[0].hint
+
+
+def test_a_custom_vmap_with_a_custom_vjp_around_it_passes():
+    """The mended twin."""
+    fn = jax.custom_vjp(energy)
+    fn.defvjp(lambda x: (energy(x), x), lambda x, ct: (ct * jnp.cos(x),))
+    assert len(check_transforms(fn, jnp.linspace(0.1, 1.0, 3), orders=SHORT).orders) == 3
+
+
+def test_a_wrong_gradient_without_a_reference_of_jax_is_found():
+    """Where jax.grad of the plain function raises, differences judge grad of vmap."""
+    half = jax.custom_jvp(jnp.sin)
+    half.defjvp(lambda p, t: (jnp.sin(p[0]), 0.5 * jnp.cos(p[0]) * t[0]))
+    fn = jax.custom_batching.custom_vmap(lambda x: jnp.sum(half(x)))
+    fn.def_vmap(lambda _size, _batched, x: (jnp.sum(half(x), -1), True))
+    error = failure_of(fn, jnp.linspace(0.1, 1.0, 3), orders="grad(vmap)")
+    assert ("grad(vmap)", "value") in kinds(error)

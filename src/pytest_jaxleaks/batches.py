@@ -46,6 +46,7 @@ class Batch:
         leaf_axes: per argument and leaf, the axis that is mapped, or None.
         rows: the arguments of each single example.
         example: the arguments for orders without vmap; zeros where the batch has no rows.
+        kept: the numbers that the rows have in the caller's batch, where some were left out.
     """
 
     args: tuple[Any, ...]
@@ -53,6 +54,12 @@ class Batch:
     leaf_axes: tuple[tuple[Axis, ...], ...]
     rows: tuple[tuple[Any, ...], ...]
     example: tuple[Any, ...]
+    kept: tuple[int, ...] | None = None
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Return the number of each row in the caller's batch."""
+        return tuple(range(len(self.rows))) if self.kept is None else self.kept
 
     @property
     def mapped(self) -> bool:
@@ -174,15 +181,16 @@ def take_rows(arguments: Arguments, axes: tuple[Any, ...]) -> Batch:
     size = _common_size(values, leaf_axes, arguments.names)
     if size is None:
         return Batch(values, axes, leaf_axes, (values,), values)
+    kept: tuple[int, ...] | None = None
     if size > MAX_ROWS:
         chosen = np.unique(np.linspace(0, size - 1, MAX_ROWS).round().astype(int))
         values = _over_leaves(values, leaf_axes, lambda leaf, axis: _take(leaf, axis, chosen))
-        size = len(chosen)
+        size, kept = len(chosen), tuple(chosen.tolist())
     rows = tuple(
         _over_leaves(values, leaf_axes, functools.partial(_take, rows=row)) for row in range(size)
     )
     example = rows[0] if rows else _over_leaves(values, leaf_axes, _blank)
-    return Batch(values, axes, leaf_axes, rows, example)
+    return Batch(values, axes, leaf_axes, rows, example, kept)
 
 
 def _common_size(
@@ -234,7 +242,11 @@ def _blank(leaf: Any, axis: int) -> Any:
 
 
 def _take(leaf: Any, axis: int, rows: Any) -> Any:
-    return leaf[(slice(None),) * axis + (rows,)]
+    """Take rows, on the host: JAX would compile a program for each shape."""
+    where = (slice(None),) * axis + (rows,)
+    if not isinstance(leaf, jax.Array) or is_key(leaf) or weak_type_of(leaf):
+        return leaf[where]
+    return jnp.asarray(np.asarray(leaf)[where])
 
 
 def batch_of_copies(

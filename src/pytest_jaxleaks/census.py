@@ -16,6 +16,7 @@ from pytest_jaxleaks.jax_internals import (
     may_be_jax_cache,
     tracer_types,
 )
+from pytest_jaxleaks.object_kinds import types_among
 
 __all__ = ["Census"]
 
@@ -87,7 +88,7 @@ class Census:
         if not jax_is_imported():
             return []
         kinds = tracer_types()
-        return [obj for obj in gc.get_objects() if type(obj) in kinds]
+        return [obj for obj in gc.get_objects() if id(type(obj)) in kinds]
 
     def settle(self, *, now: bool = False) -> None:
         """Count what is alive as old, if there is much of it or if it is asked for."""
@@ -104,19 +105,19 @@ class Census:
         if not self._jax_caches:
             gc.unfreeze()
             heap = gc.get_objects()
-            kinds = set(filter(may_be_jax_cache, set(map(type, heap))))
-            candidates = [obj for obj in heap if type(obj) in kinds]
+            kinds = {id(cls) for cls in types_among(heap).values() if may_be_jax_cache(cls)}
+            candidates = [obj for obj in heap if id(type(obj)) in kinds]
             self._jax_caches = list(filter(is_jax_cache, candidates))
         return self._jax_caches
 
     def _young_objects(self) -> list[Any] | None:
         young = gc.get_objects()
-        types = set(map(type, young))
-        if self._witness is not None and _Witness not in types:
+        types = set(map(id, map(type, young)))
+        if self._witness is not None and id(_Witness) not in types:
             # Somebody froze the heap since: nothing is known to be old any more.
             gc.unfreeze()
             young = gc.get_objects()
-            types = set(map(type, young))
+            types = set(map(id, map(type, young)))
         self._young = len(young)
         return None if types.isdisjoint(tracer_types()) else young
 

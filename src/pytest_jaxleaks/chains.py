@@ -64,7 +64,7 @@ class ChainNamer:
         return Chain(
             tuple(labels),
             tuple(names),
-            holder or labels[0],
+            holder or next(iter(names), labels[0]),
             kind,
             tuple(class_name(type(obj)) for obj in holding.path[:-1]),
         )
@@ -103,7 +103,9 @@ class ChainNamer:
     def _next(self, path: Sequence[Any], position: int, root: Root) -> tuple[Link, int]:
         table = self._table(path[position], root if position == 0 else None)
         unnamed = Link(f"inside {class_name(type(path[position]))}", path[position + 1])
-        for step, child in enumerate(path[position + 1 :][:_MOST_HIDDEN_STEPS], start=1):
+        for step, child in enumerate(
+            path[position + 1 : position + 1 + _MOST_HIDDEN_STEPS], start=1
+        ):
             link = table.get(id(child), unnamed)
             if link.label != unnamed.label:
                 return link, step

@@ -43,7 +43,7 @@ def explain_checker(message: str, around: Surroundings, code: CodeUnderTest) -> 
     # What was frozen by a watch is looked at, too; the watch freezes it again.
     gc.unfreeze()
     kinds, named = tracer_types(), named_tracers(message)
-    living: list[Any] = [obj for obj in gc.get_objects() if type(obj) in kinds]
+    living: list[Any] = [obj for obj in gc.get_objects() if id(type(obj)) in kinds]
     tracers = [obj for obj in living if not named or id(obj) in named]
     leaks = leaks_from(find_holders(tracers, around).holdings, code) if tracers else []
     return describe_verdict(message, leaks)

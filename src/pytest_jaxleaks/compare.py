@@ -29,18 +29,19 @@ class Context:
         tolerance: from a dtype to a tolerance.
         allowance: extra absolute tolerance for a leaf, asked for only where the plain one is
             exceeded.
-        may_differ: a dtype and a weak type that are as good as the reference's own, by leaf number.
+        alternative: returns a result whose dtypes and weak types are as good as the reference's
+            own; asked for only where those differ.
         weak: whether weak types are compared.
-        treedef: whether treedefs are compared beyond their key paths.
+        treedef: tells whether treedefs are compared beyond their key paths.
     """
 
     order: str
     what: str
     tolerance: Callable[[Any], Tolerance]
     allowance: Callable[[int], float]
-    alternative: Result | None = None
+    alternative: Callable[[], Result | None] = lambda: None
     weak: bool = True
-    treedef: bool = True
+    treedef: Callable[[], bool] = lambda: True
 
 
 def compare(expected: Result, actual: Result, context: Context) -> list[Failure]:
@@ -66,7 +67,7 @@ def _compare_structure(expected: Result, actual: Result, context: Context) -> Fa
         ]
         message = f"the {context.what} has other leaves than without transformation"
         return Failure(context.order, "treedef", message, tuple(filter(None, facts)))
-    if context.treedef and expected.treedef != actual.treedef:
+    if expected.treedef != actual.treedef and context.treedef():
         facts = [f"expected: {expected.treedef}", f"actual:   {actual.treedef}"]
         message = f"the {context.what} has another treedef than without transformation"
         return Failure(context.order, "treedef", message, tuple(facts))
@@ -85,13 +86,20 @@ def _compare_leaf(number: int, want: Leaf, got: Leaf, context: Context) -> Itera
     if want.value.shape != got.value.shape:
         yield _differs("shape", want, context, want.value.shape, got.value.shape)
         return
-    other = context.alternative.leaves[number] if context.alternative else want
-    if got.dtype not in (want.dtype, other.dtype):
+    if got.dtype != want.dtype and got.dtype != _other(number, want, context).dtype:
         yield _differs("dtype", want, context, str(want.dtype), str(got.dtype))
     yield from _compare_values(number, want, got, context)
     known = None not in (want.weak, got.weak)
-    if context.weak and known and got.weak not in (want.weak, other.weak):
+    weak_differs = context.weak and known and got.weak != want.weak
+    if weak_differs and got.weak != _other(number, want, context).weak:
         yield _differs("weak type", want, context, _weak(want), _weak(got))
+
+
+def _other(number: int, want: Leaf, context: Context) -> Leaf:
+    """Return the leaf of the alternative, if there is one that has the same leaves."""
+    found = context.alternative()
+    leaves = found.leaves if found is not None else ()
+    return leaves[number] if number < len(leaves) else want
 
 
 def _same_object(want: Any, got: Any) -> bool:

@@ -73,7 +73,7 @@ def escaped_tracers(origin: Origin, objects: Iterable[Any]) -> list[Any]:
     kinds = tracer_types()
     found: list[tuple[bool, Any]] = []
     for obj in objects:
-        if type(obj) in kinds:
+        if id(type(obj)) in kinds:
             record = record_of(obj)
             if _is(record.traced, origin):
                 found.append((_place_text(record.created) != origin.created, obj))

@@ -43,10 +43,10 @@ def ways_to_tracers(values: Iterable[Any], most: int = _MOST_OBJECTS) -> list[tu
     while waiting and len(seen) < most:
         way = waiting.popleft()
         obj = way[-1]
-        if id(obj) in seen or not (type(obj) in tracers or gc.is_tracked(obj)):
+        if id(obj) in seen or not (id(type(obj)) in tracers or gc.is_tracked(obj)):
             continue
         seen.add(id(obj))
-        if type(obj) in tracers:
+        if id(type(obj)) in tracers:
             ways.append(way)
         else:
             waiting.extend((*way, child) for child in _held_by(obj))

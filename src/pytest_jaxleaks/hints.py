@@ -6,6 +6,7 @@ twin for every one of them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,7 +120,8 @@ def _is_cached_property(way: _Way) -> bool:
     if found is None:
         return False
     classes = type.__dict__["__mro__"].__get__(found[0])
-    descriptor = next(filter(None, (vars(cls).get(found[1]) for cls in classes)), None)
+    names = (type.__dict__["__dict__"].__get__(cls) for cls in classes)
+    descriptor = next((each[found[1]] for each in names if found[1] in each), None)
     return "cached_property" in type(descriptor).__name__
 
 
@@ -257,6 +259,8 @@ def hint_for(chain: Chain, path: Sequence[Any] = ()) -> str:
     classes = tuple(map(type, path[:-1]))
     way = _Way(chain, classes, tuple(map(dotted_name, classes)))
     for rule in LIBRARY_HINTS:
-        if rule.applies(way):
-            return rule.text
+        # A metaclass may do anything when it is asked for an attribute.
+        with contextlib.suppress(Exception):
+            if rule.applies(way):
+                return rule.text
     return HINTS.get(chain.kind, HINTS["element"])

@@ -9,6 +9,7 @@ some tens of milliseconds for 200,000 objects.)
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import gc
 import itertools
@@ -20,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks import unseen
 from pytest_jaxleaks.jax_internals import blocks_reference
-from pytest_jaxleaks.links import module_name
+from pytest_jaxleaks.links import array_elements, module_name
 from pytest_jaxleaks.object_kinds import EXCEPTIONAL_TYPES, Kind, Kinds
 from pytest_jaxleaks.reference_map import ReferenceMap, parents_among, references_to
 from pytest_jaxleaks.roots import Root, RootFinder, Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Set
+    from collections.abc import Iterable, Iterator, Set
 
 __all__ = ["Holding", "Search", "find_holders"]
 
@@ -67,7 +68,11 @@ class Search:
 
 
 def find_holders(
-    young: list[Any], surroundings: Surroundings, *, exceptions: bool = True
+    young: list[Any],
+    surroundings: Surroundings,
+    *,
+    exceptions: bool = True,
+    settled: Set[int] = frozenset(),
 ) -> Search:
     """Find out who holds the tracers among the objects that are not frozen.
 
@@ -76,6 +81,7 @@ def find_holders(
             through this list: whatever else refers to its elements counts as a holder.
         surroundings: what the caller knows about the program.
         exceptions: look a second time, through exceptions that are kept on purpose.
+        settled: ids of tracers that are of no interest.
 
     Returns:
         Who holds what. The time taken grows with the number of young objects, and with the whole
@@ -83,10 +89,10 @@ def find_holders(
     """
     counts = list(map(sys.getrefcount, young))
     ignored = set(surroundings.ignored)
-    climb = _Climb(young, counts, surroundings, ignored, exceptional=False)
+    climb = _Climb(young, counts, surroundings, ignored, exceptional=False, settled=settled)
     holdings = climb.holdings()
     if exceptions and climb.met_exceptional and len(holdings) < len(climb.tracers):
-        held = {id(holding.tracer) for holding in holdings}
+        held = settled | {id(holding.tracer) for holding in holdings}
         again = _Climb(young, counts, surroundings, ignored, exceptional=True, settled=held)
         holdings += filter(_keeps_exception_on_purpose, again.holdings())
     held = {id(holding.tracer) for holding in holdings}
@@ -150,9 +156,9 @@ class _Climb:
         self._counted: set[int] = set()
         self._ignored = ignored
         ignored |= {id(young), id(self._nodes)}
+        self._unseen: unseen.Unseen | None = None
         self.met_exceptional = False
-        are_tracers = map(self._kinds.tracers.__contains__, map(type, young))
-        tracers = itertools.compress(young, are_tracers)
+        tracers = self._kinds.tracers(young)
         self.tracers = [tracer for tracer in tracers if id(tracer) not in settled]
         self._ignored.add(id(self.tracers))
         self._climb()
@@ -181,9 +187,9 @@ class _Climb:
 
     def _passes(self, parent: Any, child: Any) -> bool:
         """Tell whether a reference from ``parent`` to ``child`` counts as the program's."""
-        kind = self._kinds[type(parent)]
+        kind = self._kinds.of(parent)
         if kind == Kind.PLAIN:
-            return id(parent) not in self._ignored and not self._finder.is_dead_end(parent)
+            return self._passes_plain(parent, child)
         if self._finder.root_of(parent) is not None:
             return True
         if kind == Kind.ASK:
@@ -192,6 +198,15 @@ class _Climb:
             self.met_exceptional = True
             return self._exceptional
         if kind == Kind.MACHINERY:
+            self._below_machinery.add(id(child))
+        return False
+
+    def _passes_plain(self, parent: Any, child: Any) -> bool:
+        if id(parent) in self._ignored:
+            return False
+        if not self._finder.is_dead_end(parent):
+            return True
+        if self._finder.is_machinery(parent):
             self._below_machinery.add(id(child))
         return False
 
@@ -215,7 +230,7 @@ class _Climb:
 
     def _climb_young(self) -> list[Any]:
         """Follow references among the young objects; return nodes that others refer to as well."""
-        kinds = map(self._kinds.__getitem__, map(type, self._young))
+        kinds = self._kinds.of_all(self._young)
         heap = ReferenceMap(list(itertools.compress(self._young, kinds)))
         references: dict[int, int] = {}
         frontier = {node_id for node_id in self._nodes if node_id not in self._roots}
@@ -246,7 +261,7 @@ class _Climb:
     def _count_references_by_jax(self) -> None:
         """Subtract the references that JAX's young objects and its caches explain."""
         self._counted.update(map(id, self._young))
-        kinds = map(self._kinds.__getitem__, map(type, self._young))
+        kinds = self._kinds.of_all(self._young)
         holders = list(itertools.compress(self._young, map(operator.not_, kinds)))
         holders += [obj for obj in self._surroundings.jax_caches if id(obj) not in self._counted]
         self._counted.update(map(id, self._surroundings.jax_caches))
@@ -273,8 +288,8 @@ class _Climb:
                 targets = self._step(targets, heap)
                 steps += 1
             if self._unexplained():
-                self._missing.clear()
                 targets = self._look_beyond_the_collector()
+                self._missing.clear()
 
     def _unexplained(self) -> bool:
         """Tell whether something that the collector does not see holds a node."""
@@ -316,18 +331,30 @@ class _Climb:
             self._finder.give(value, root)
         for node_id, node in self._nodes.items():
             if node_id not in self._roots:
+                if type(node) is contextvars.Context and self._missing.get(node_id, 0) > 0:
+                    # What refers to it is no object: a thread runs in it.
+                    self._finder.give(node, Root("context"))
                 self._note_root(node)
-        found = self._object_arrays(heap)
+        found = self._unseen_containers(heap)
         heap.clear()  # should it outlive this function, it must not hold everything there is
         return found
 
-    def _object_arrays(self, heap: list[Any]) -> list[Any]:
+    def _unseen_containers(self, heap: list[Any]) -> list[Any]:
+        if self._unseen is None:
+            self._unseen = unseen.unseen_containers(heap)
+            self._ignored |= {id(self._unseen), *map(id, self._unseen)}
         found = []
-        for array in unseen.object_arrays(heap):
-            for element in array.reshape(-1).tolist():
-                if id(element) in self._nodes and self._take(array, id(element)):
-                    found.append(array)
+        for container, child_ids in self._unseen_parents(self._unseen):
+            for child_id in child_ids:
+                if self._take(container, child_id):
+                    found.append(container)
         return found
+
+    def _unseen_parents(self, hidden: unseen.Unseen) -> Iterator[tuple[Any, list[int]]]:
+        for array in hidden.arrays:
+            ids = [id(element) for _, element in array_elements(array)]
+            yield array, list(filter(self._nodes.__contains__, ids))
+        yield from list(parents_among(hidden.untracked, set(self._nodes)))
 
     # -- and down again ---------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_jaxleaks.links import module_name
+from pytest_jaxleaks.links import at_home, module_name, type_and_subclasses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +31,7 @@ __all__ = [
     "is_jax_function",
     "is_jax_module",
     "is_jax_type",
+    "is_jaxpr",
     "jax_is_imported",
     "may_be_jax_cache",
     "record_of",
@@ -43,9 +44,21 @@ __all__ = [
 # whoever holds them. All other types of JAX are its own book-keeping (jaxprs, equations, wrapped
 # functions, stages, cache entries), which users keep without keeping a value of theirs alive.
 _TRANSPARENT = frozenset(
-    {"PyTreeDef", "Partial", "VJP", "custom_jvp", "custom_vjp", "custom_vmap", "custom_transpose"}
+    {
+        "PyTreeDef",
+        "Partial",
+        "VJP",
+        "_IndexUpdateHelper",
+        "_IndexUpdateRef",
+        "custom_jvp",
+        "custom_transpose",
+        "custom_vjp",
+        "custom_vmap",
+    }
 )
 _JITTED = "PjitFunction"
+# A jaxpr shows its constants to everybody; since jax 0.12 there is one class for both.
+_WITH_CONSTANTS = frozenset({"ClosedJaxpr", "Jaxpr"})
 _NONE = object()
 
 
@@ -54,16 +67,13 @@ def jax_is_imported() -> bool:
     return "jax" in sys.modules and hasattr(sys.modules.get("jax.core"), "Tracer")
 
 
-def tracer_types() -> frozenset[type]:
-    """Return ``jax.core.Tracer`` and every subclass of it that exists now."""
-    found: set[type] = set()
-    waiting: list[type] = [sys.modules["jax.core"].Tracer]
-    while waiting:
-        cls = waiting.pop()
-        if cls not in found:
-            found.add(cls)
-            waiting += type.__subclasses__(cls)
-    return frozenset(found)
+def tracer_types() -> frozenset[int]:
+    """Return the ids of ``jax.core.Tracer`` and every subclass of it that exists now.
+
+    Types are told by their ids wherever a program's own are looked at: a metaclass may have an
+    ``__eq__`` and no ``__hash__``.
+    """
+    return type_and_subclasses(sys.modules["jax.core"].Tracer)
 
 
 def is_jax_module(name: object) -> bool:
@@ -91,13 +101,31 @@ def may_be_jax_cache(cls: type) -> bool:
 def is_jax_cache(obj: Any) -> bool:
     """Tell whether ``obj`` is a cache of JAX's own, whatever it is built on."""
     if type(obj) is functools._lru_cache_wrapper:
-        return is_jax_module(getattr(obj, "__module__", None))
+        module = getattr(obj, "__module__", None)
+        return is_jax_module(module) and not _is_cache_of_anothers_function(obj, module)
     return may_be_jax_cache(type(obj))
+
+
+def _is_cache_of_anothers_function(obj: Any, module: Any) -> bool:
+    """Tell a user's ``functools.cache(jnp.eye)``, which is called ``jnp.eye``, from JAX's own.
+
+    A function of JAX that is cached by JAX stands under its name with its cache, if at all.
+    """
+    wrapped = getattr(obj, "__wrapped__", None)
+    found = at_home(obj, module, getattr(obj, "__qualname__", None))
+    return wrapped is not None and found is wrapped
+
+
+def is_jaxpr(obj: Any) -> bool:
+    """Tell whether ``obj`` is a jaxpr with its constants."""
+    return type(obj).__name__ in _WITH_CONSTANTS and is_jax_type(type(obj))
 
 
 def is_book_keeping(cls: type) -> bool:
     """Tell whether objects of ``cls`` are JAX's own affair, whatever they refer to."""
-    if not is_jax_type(cls) or cls.__name__ in _TRANSPARENT or cls.__name__ == _JITTED:
+    if not is_jax_type(cls) or cls.__name__ in _TRANSPARENT | _WITH_CONSTANTS:
+        return False
+    if cls.__name__ == _JITTED:
         return False
     return not _holds_user_data(cls)
 
@@ -116,9 +144,12 @@ def _holds_user_data(cls: type) -> bool:
 def blocks_reference(parent: Any, child: Any) -> bool:
     """Tell whether a reference from ``parent`` to ``child`` is JAX's own affair.
 
-    A jitted function holds the user's function, which counts, and caches, which do not.
+    A jitted function holds the user's function, which counts, and caches, which do not. Of a
+    jaxpr its constants count, which are public.
     """
     cls = type(parent)
+    if is_jaxpr(parent):
+        return getattr(parent, "consts", None) is not child
     if cls is functools._lru_cache_wrapper:
         return is_jax_cache(parent)
     if cls.__name__ == _JITTED and is_jax_type(cls):
@@ -250,7 +281,7 @@ def _debug_info(tracer: Any) -> Any:
 
 def _traced(debug: Any) -> Place | None:
     match = re.fullmatch(r"(\S+)(?: at (.+):(\d+))?", str(getattr(debug, "func_src_info", "")))
-    if match is None or match[2] is None:
+    if match is None or match[2] is None or is_internal_file(match[2]):
         return None
     return Place(match[2], int(match[3]), match[1])
 

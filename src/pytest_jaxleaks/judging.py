@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_jaxleaks.gradients import Terms, check_gradient, nan_gradients
+from pytest_jaxleaks.gradients import (
+    GradientCheck,
+    Terms,
+    check_gradient,
+    check_row,
+    nan_gradients,
+)
 from pytest_jaxleaks.numeric import Prober
 from pytest_jaxleaks.plan import SEED, Plan
 from pytest_jaxleaks.tolerances import NUMERIC_RTOL, machine_epsilon
-from pytest_jaxleaks.worlds import World, make_world
+from pytest_jaxleaks.worlds import Worlds
 
 if TYPE_CHECKING:
     from pytest_jaxleaks.failures import Failure
@@ -30,7 +36,7 @@ class Judgement:
 
 
 def judge_gradients(plan: Plan, expected: Expectations, orders: tuple[str, ...]) -> Judgement:
-    """Check the gradient of the example by differences, and that of every row for NaN.
+    """Check the gradient of the example and of every row by differences.
 
     Args:
         plan: what the caller asked for.
@@ -41,21 +47,28 @@ def judge_gradients(plan: Plan, expected: Expectations, orders: tuple[str, ...])
     judgement = Judgement()
     ran = orders if "rev" in plan.modes else orders[:1]
     example = expected.batch.example
-    if not plan.numeric or not expected.batch.rows or not expected_names(expected):
+    if not plan.numeric or not expected.batch.rows:
         return judgement
-    world = _world(expected, example)
-    if world is None:
+    worlds = _worlds(expected, example)
+    if worlds is None:
         judgement.notes.append(
             "the gradient was not judged by differences: the function could not be run again"
         )
         return judgement
-    trapped = _nan_rows(expected, orders[0]) if "rev" in plan.modes else None
+    world = worlds.world(example)
+    if not world.names:
+        return judgement
+    trapped = None
+    if "rev" in plan.modes:
+        trapped = _nan_rows(expected, orders[0], worlds, set(world.names))
     if trapped is not None:
         judgement.failures.append(_alike(trapped, ran))
         return judgement
     rtol = plan.tolerances.rtol if isinstance(plan.tolerances.rtol, float) else NUMERIC_RTOL
     terms = Terms(orders[0], plan.modes, plan.chosen_modes, SEED, rtol)
     found = check_gradient(world, terms)
+    if not found.failures:
+        found = _other_rows(expected, worlds, replace(terms, modes=tuple(found.modes)), found)
     judgement.failures += [_alike(failure, ran) for failure in found.failures]
     judgement.notes += found.notes
     if plan.second_order and not found.failures:
@@ -64,6 +77,27 @@ def judge_gradients(plan: Plan, expected: Expectations, orders: tuple[str, ...])
         judgement.failures += second.failures
         judgement.notes += second.notes
     return judgement
+
+
+def _other_rows(
+    expected: Expectations, worlds: Worlds, terms: Terms, found: GradientCheck
+) -> GradientCheck:
+    """Judge the rows that are not the example, up to the first one that fails."""
+    batch = expected.batch
+    for number, row in enumerate(batch.rows):
+        if row is batch.example or not all(map(_finite, expected.value(number).leaves)):
+            continue
+        one = check_row(worlds.world(row), terms)
+        notes = [*found.notes, *one.notes]
+        failures = [_in_row(failure, batch.numbers[number]) for failure in one.failures]
+        found = replace(found, notes=notes, failures=failures)
+        if failures:
+            break
+    return found
+
+
+def _in_row(failure: Failure, number: int) -> Failure:
+    return replace(failure, message=f"in row {number} of the batch: {failure.message}")
 
 
 def _alike(failure: Failure, orders: tuple[str, ...]) -> Failure:
@@ -75,40 +109,43 @@ def _alike(failure: Failure, orders: tuple[str, ...]) -> Failure:
     return replace(failure, detail=(*failure.detail, fact))
 
 
-def _world(expected: Expectations, args: tuple[Any, ...]) -> World | None:
-    """See an example in float64 if the function runs in it and is finite there, as it is
+def _worlds(expected: Expectations, example: tuple[Any, ...]) -> Worlds | None:
+    """See examples in float64 if the function runs in it and is finite there, as they are
     otherwise."""
     for double in (True, False):
+        worlds = Worlds(expected.subject, expected.names, expected.batch.leaf_axes, double)
         try:
-            world = make_world(expected.subject, expected.names, args, double)
+            world = worlds.world(example)
             value = world.value(world.point)
         except Exception:  # a function may insist on its dtypes
             continue
         if np.isfinite(value) or not double:
-            return world
+            return worlds
     return None
 
 
-def _nan_rows(expected: Expectations, order: str) -> Failure | None:
+def _nan_rows(
+    expected: Expectations, order: str, worlds: Worlds, names: set[str]
+) -> Failure | None:
     rows = expected.batch.rows
     for number in [-1, *range(len(rows))]:
         try:
             gradient = expected.gradient(number)
         except Exception:  # the orders report it
             return None
-        count = sum(leaf.path in set(expected_names(expected)) for leaf in gradient.leaves)
+        count = sum(leaf.path in names for leaf in gradient.leaves)
         leaves = [leaf.value for leaf in gradient.leaves[:count]]
         if all(np.isfinite(np.asarray(leaf, complex)).all() for leaf in leaves):
             continue
-        world = _world(expected, expected.batch.example if number < 0 else rows[number])
         if not all(map(_finite, expected.value(number).leaves)):
             continue
-        if world is None or len(world.point) != len(leaves):
+        world = worlds.world(expected.batch.example if number < 0 else rows[number])
+        if len(world.point) != len(leaves):
             continue
         wide = [np.asarray(v, complex if np.iscomplexobj(v) else float) for v in leaves]
         found = nan_gradients(Prober(world, world.precision), wide, order)
         if found is not None:
-            return found
+            return found if number < 0 else _in_row(found, expected.batch.numbers[number])
     return None
 
 
@@ -116,8 +153,3 @@ def _finite(leaf: Leaf) -> bool:
     if not leaf.is_array or machine_epsilon(leaf.dtype) == 0.0:
         return True
     return bool(np.isfinite(np.asarray(leaf.value, complex)).all())
-
-
-def expected_names(expected: Expectations) -> tuple[str, ...]:
-    """Return the names of the differentiated leaves."""
-    return make_world(expected.subject, expected.names, expected.batch.example, False).names

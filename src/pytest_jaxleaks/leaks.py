@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.chains import ChainNamer, without_positions
 from pytest_jaxleaks.hints import hint_for
-from pytest_jaxleaks.jax_internals import Place, record_of, traced_by
+from pytest_jaxleaks.jax_internals import Place, is_jaxpr, record_of, traced_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from pytest_jaxleaks.holders import Holding
     from pytest_jaxleaks.roots import Root
 
-__all__ = ["CodeUnderTest", "Leak", "Location", "leaks_from", "not_ignored"]
+__all__ = [
+    "CodeUnderTest",
+    "Leak",
+    "Location",
+    "is_jaxpr_of_a_library",
+    "leaks_from",
+    "not_ignored",
+]
+
+
+# What a linked list of a hundred thousand nodes would fill a report with.
+_MOST_LINKS = 100
 
 
 @dataclass(frozen=True)
@@ -176,11 +187,28 @@ def _leak(group: Sequence[tuple[Chain, Holding]], code: CodeUnderTest) -> Leak:
         caller=code.locate(record.caller),
         root=chain.labels[0],
         holder=chain.holder,
-        chain=chain.labels,
+        chain=_capped(chain.labels),
         hint=hint_for(chain, holding.path),
         names=chain.names,
         count=len(group),
     )
+
+
+def _capped(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Leave out the middle of a very long way, and say how much that is."""
+    left_out = len(labels) - _MOST_LINKS
+    if left_out <= 0:
+        return labels
+    half = _MOST_LINKS // 2
+    return (*labels[:half], f"({left_out} links)", *labels[-half:])
+
+
+def is_jaxpr_of_a_library(holding: Holding, code: CodeUnderTest) -> bool:
+    """Tell whether a third party keeps a jaxpr, such as equinox in its cache of shapes.
+
+    A library that caches what it traced does so for its structure: nobody takes the constants out.
+    """
+    return any(map(is_jaxpr, holding.path)) and not _is_own(holding.root, code)
 
 
 def _is_own(root: Root, code: CodeUnderTest) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Link",
+    "array_elements",
+    "at_home",
     "attributes",
     "class_name",
     "dotted_name",
@@ -31,10 +33,12 @@ __all__ = [
     "key_text",
     "links",
     "module_variables",
+    "type_and_subclasses",
 ]
 
 _LONGEST_KEY = 60
-_PLAIN_KEYS = (str, bytes, int, float, complex, bool, type(None))
+# Told by identity: comparing classes may run a metaclass's own code.
+_PLAIN_KEYS = frozenset(map(id, (str, bytes, int, float, complex, bool, type(None))))
 _ITERATION_CAP = 200_000
 
 
@@ -72,6 +76,18 @@ def module_name(cls: type) -> str:
     return found if isinstance(found, str) else ""
 
 
+def type_and_subclasses(cls: type) -> frozenset[int]:
+    """Return the ids of a class and of every subclass of it that exists now."""
+    found: set[int] = set()
+    waiting = [cls]
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in found:
+            found.add(id(each))
+            waiting += type.__subclasses__(each)
+    return frozenset(found)
+
+
 def dotted_name(cls: type) -> str:
     """Return ``module.Class`` (``Class`` alone for builtins)."""
     module = module_name(cls)
@@ -89,13 +105,32 @@ def _dotted_function(function: types.FunctionType) -> str:
     return f"{module}.{name}" if isinstance(module, str) else name
 
 
+def at_home(obj: Any, module: object, qualified: object) -> Any:
+    """Return what a module has under a qualified name, or None; ``obj`` if it is found there.
+
+    Nothing but the dicts of modules and classes is read.
+    """
+    place: Any = sys.modules.get(module) if isinstance(module, str) else None
+    for part in qualified.split(".") if isinstance(qualified, str) else ():
+        if issubclass(type(place), types.ModuleType):
+            names = types.ModuleType.__getattribute__(place, "__dict__")
+        elif issubclass(type(place), type):
+            names = type.__dict__["__dict__"].__get__(place)
+        else:
+            return None
+        place = names.get(part)
+        if place is not obj and issubclass(type(place), (staticmethod, classmethod)):
+            place = place.__func__
+    return place
+
+
 def key_text(key: Any) -> str:
     """Return a short text for a mapping key without running a user's ``__repr__``."""
-    if type(key) in _PLAIN_KEYS:
+    if id(type(key)) in _PLAIN_KEYS:
         text = repr(key)
     elif type(key) is tuple and len(key) <= 4:
         text = f"({', '.join(key_text(part) for part in key)})"
-    elif isinstance(key, type):
+    elif issubclass(type(key), type):
         text = class_name(key)
     else:
         text = f"<{class_name(type(key))}>"
@@ -113,7 +148,7 @@ def _instance_dict(obj: Any) -> dict[str, Any] | None:
 def attributes(obj: Any) -> Iterator[tuple[str, Any]]:
     """Yield the name and value of each instance attribute, ``__slots__`` included."""
     for name, value in list((_instance_dict(obj) or {}).items()):
-        yield str(name), value
+        yield name if type(name) is str else key_text(name), value
     for cls in type.__dict__["__mro__"].__get__(type(obj)):
         for name, descriptor in list(type.__dict__["__dict__"].__get__(cls).items()):
             if type(descriptor) is types.MemberDescriptorType and name != "__dict__":
@@ -142,6 +177,8 @@ def _of_attributes(obj: Any) -> Iterator[Link]:
     cls = type(obj)
     for raw, value in attributes(obj):
         name = _PUBLIC_NAMES.get(raw, raw)
+        if raw == "_consts" and class_name(cls) in ("ClosedJaxpr", "Jaxpr"):
+            name = "consts"
         yield Link(f"{class_name(cls)}.{name}", value, f"{dotted_name(cls)}.{name}", "attribute")
 
 
@@ -149,7 +186,7 @@ def _of_dict(obj: Any) -> Iterator[Link]:
     kind = class_name(type(obj))
     for key, value in list(dict.items(obj)):
         yield Link(f"{kind}[{key_text(key)}]", value)
-        if type(key) not in _PLAIN_KEYS:
+        if id(type(key)) not in _PLAIN_KEYS:
             yield Link(f"key of {kind}", key)
 
 
@@ -239,7 +276,11 @@ def _of_partial(obj: Any) -> Iterator[Link]:
 def _of_lru_cache(obj: Any) -> Iterator[Link]:
     wrapped: Any = (_instance_dict(obj) or {}).get("__wrapped__")
     name = function_name(wrapped) if _is_function(wrapped) else "a cached function"
-    dotted = _dotted_function(wrapped) if _is_function(wrapped) else None
+    # Where the function stands under its own name, somebody else has put a cache around it.
+    dotted = None
+    if _is_function(wrapped):
+        found = at_home(obj, wrapped.__module__, wrapped.__qualname__)
+        dotted = None if found is wrapped else _dotted_function(wrapped)
     for child in gc.get_referents(obj):
         if child is not wrapped and child is not _instance_dict(obj):
             yield Link(f"cache of {name}", child, dotted, "cache")
@@ -317,16 +358,24 @@ def _of_weak_reference(obj: Any) -> Iterator[Link]:
 
 def _of_ndarray(obj: Any) -> Iterator[Link]:
     """Yield the elements of a numpy object array, which the collector does not see."""
+    for index, value in array_elements(obj):
+        yield Link(f"ndarray{index}", value, kind="object array")
+
+
+def array_elements(obj: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the objects that a numpy array refers to, with their indices: ``[0]``, ``['a'][0]``."""
     numpy = sys.modules["numpy"]
-    if obj.dtype.hasobject and obj.dtype.fields is None:
-        flat = numpy.ndarray.view(obj, numpy.ndarray).reshape(-1)
-        for index, value in zip(
-            numpy.ndindex(*obj.shape), flat[:_ITERATION_CAP].tolist(), strict=False
-        ):
-            yield Link(f"ndarray[{', '.join(map(str, index))}]", value, kind="object array")
+    plain = numpy.ndarray.view(obj, numpy.ndarray)
+    for field in plain.dtype.fields or ():
+        for index, value in array_elements(plain[field]):
+            yield f"[{field!r}]{index}", value
+    if plain.dtype.hasobject and plain.dtype.fields is None:
+        flat = plain.reshape(-1)[:_ITERATION_CAP].tolist()
+        for position, value in zip(numpy.ndindex(*plain.shape), flat, strict=False):
+            yield f"[{', '.join(map(str, position))}]", value
 
 
-_BY_TYPE: dict[type, Callable[[Any], Iterator[Link]]] = {
+_ENUMERATORS: dict[type, Callable[[Any], Iterator[Link]]] = {
     dict: _of_dict,
     list: _of_sequence(list),
     tuple: _of_tuple,
@@ -351,6 +400,7 @@ _BY_TYPE: dict[type, Callable[[Any], Iterator[Link]]] = {
     threading.local: _of_thread_local,
     weakref.ref: _of_weak_reference,
 }
+_BY_TYPE = {id(cls): enumerate_links for cls, enumerate_links in _ENUMERATORS.items()}
 
 
 # Types of which an instance's references all have names; what else the collector reports of them
@@ -360,10 +410,10 @@ _WHOLLY_NAMED = (type, types.ModuleType, threading.local)
 
 def _enumerators(cls: type) -> tuple[Callable[[Any], Iterator[Link]], ...]:
     """Return what enumerates an instance of ``cls``: its attributes, then its base container."""
-    if cls in _BY_TYPE:
-        return (_BY_TYPE[cls],)
+    if id(cls) in _BY_TYPE:
+        return (_BY_TYPE[id(cls)],)
     bases = type.__dict__["__mro__"].__get__(cls)
-    found = [_BY_TYPE[base] for base in bases if base in _BY_TYPE][:1]
+    found = [_BY_TYPE[id(base)] for base in bases if id(base) in _BY_TYPE][:1]
     if issubclass(cls, _WHOLLY_NAMED):
         return tuple(found)
     numpy = sys.modules.get("numpy")
@@ -373,7 +423,7 @@ def _enumerators(cls: type) -> tuple[Callable[[Any], Iterator[Link]], ...]:
 
 
 def links(obj: Any) -> Iterator[Link]:
-    """Yield every reference that ``obj`` holds, named ones first.
+    """Yield every reference that ``obj`` holds, named ones first and its class last.
 
     References of C types that have no names (``itertools.repeat``, ``asyncio.Future``) come last,
     with the type as their label. An instance's ``__dict__``, a function's closure tuple and the
@@ -395,9 +445,10 @@ def links(obj: Any) -> Iterator[Link]:
         for link in enumerate_links(obj):
             known.add(id(link.child))
             yield link
-    if cls in _BY_TYPE or issubclass(cls, _WHOLLY_NAMED):
+    if id(cls) in _BY_TYPE or issubclass(cls, _WHOLLY_NAMED):
         return
     inside = f"inside {class_name(type(obj))}"
     for child in gc.get_referents(obj):
         if id(child) not in known:
             yield Link(inside, child)
+    yield Link(f"class {class_name(cls)}", cls)

@@ -139,6 +139,10 @@ class Expectations:
 
         return call
 
+    def combine(self, order: str, rows: Sequence[Result]) -> Result:
+        """Make what the order is expected to give out of the results of the rows."""
+        return self._combine(meaning(order), rows)
+
     def _combine(self, kind: str, rows: Sequence[Result]) -> Result:
         axes = self._gradient_axes(len(rows[0].leaves)) if kind == "gradient of the sum" else None
         if not self.batch.rows:

@@ -20,7 +20,20 @@ if TYPE_CHECKING:
 
     from pytest_jaxleaks.worlds import Point, World
 
-__all__ = ["Deviation", "Slope", "direction", "dot", "judge"]
+__all__ = [
+    "FINE",
+    "STEPS",
+    "Deviation",
+    "Prober",
+    "Promise",
+    "Slope",
+    "by_gradient",
+    "by_pushforward",
+    "direction",
+    "dot",
+    "judge",
+    "spread",
+]
 
 STEPS = tuple(2.0**-k for k in (5, 8, 11, 14, 17))
 """Relative steps. In float64 the best one for a central difference is about eps ** (1/3) = 2 **
@@ -92,6 +105,31 @@ def spread(gradient: Point, tangent: Point) -> float:
     return float(np.sqrt(sum(terms)))
 
 
+@dataclass(frozen=True)
+class Promise:
+    """What JAX says the derivative is.
+
+    Attributes:
+        along: from a tangent to the derivative along it.
+        size: from a tangent to the size that a sum of such terms with random signs has.
+    """
+
+    along: Callable[[Point], float]
+    size: Callable[[Point], float]
+
+
+def by_gradient(gradient: Point) -> Promise:
+    """Return what a gradient promises."""
+    return Promise(
+        lambda tangent: dot(gradient, tangent), lambda tangent: spread(gradient, tangent)
+    )
+
+
+def by_pushforward(push: Callable[[Point], float]) -> Promise:
+    """Return what forward mode promises, which gives no more than the sum of all terms."""
+    return Promise(push, lambda tangent: abs(push(tangent)))
+
+
 class Prober:
     """Differences of one world's function. Remembers nothing but the value at the point."""
 
@@ -155,14 +193,14 @@ class Prober:
 
 
 def judge(
-    prober: Prober, gradient: Point, tangent: Point, rtol: float = NUMERIC_RTOL
+    prober: Prober, promise: Promise, tangent: Point, rtol: float = NUMERIC_RTOL
 ) -> Deviation | str | None:
-    """Compare a gradient with differences of the function.
+    """Compare a promised derivative with differences of the function.
 
     Returns:
         None where they agree, a sentence where nothing can be said, and the deviation otherwise.
     """
-    promised, size = dot(gradient, tangent), spread(gradient, tangent)
+    promised, size = promise.along(tangent), promise.size(tangent)
     if not np.isfinite(prober.center):
         return "the function is not finite there"
     quick = [prober.central(tangent, step) for step in STEPS[-2:]]
@@ -178,7 +216,7 @@ def judge(
         return "differences of the function's values are too noisy there"
     if prober.is_rough(tangent):
         return "the function is too rough there: differences do not converge"
-    found = _blame(prober, gradient, tangent, slope.step, rtol)
+    found = _blame(prober, promise, tangent, slope.step, rtol)
     if found is not None:
         return found
     if abs(slope.value - promised) > allowed + rtol * max(size, abs(slope.value)):
@@ -187,25 +225,23 @@ def judge(
 
 
 def _blame(
-    prober: Prober, gradient: Point, tangent: Point, step: float, rtol: float
+    prober: Prober, promise: Promise, tangent: Point, step: float, rtol: float
 ) -> Deviation | None:
     """Find the element with most of the deviation, and judge it on its own."""
     low, high = 0, sum(leaf.size for leaf in tangent)
-    whole = _residual(prober, gradient, tangent, low, high, step)
+    whole = _residual(prober, promise, tangent, low, high, step)
     while high - low > 1:
         middle = (low + high) // 2
-        left = _residual(prober, gradient, tangent, low, middle, step)
+        left = _residual(prober, promise, tangent, low, middle, step)
         right = whole - left
         low, high, whole = (low, middle, left) if abs(left) >= abs(right) else (middle, high, right)
     only = _restrict(tangent, low, high)
     slope = prober.slope(only)
     if slope is None:
         return None
-    promised = dot(gradient, only)
+    promised = promise.along(only)
     bound = (
-        rtol * max(abs(promised), abs(slope.value))
-        + 3 * slope.error
-        + FINE * spread(gradient, tangent)
+        rtol * max(abs(promised), abs(slope.value)) + 3 * slope.error + FINE * promise.size(tangent)
     )
     if abs(slope.value - promised) <= bound or _within_kink(prober, only, promised, bound):
         return None
@@ -223,10 +259,10 @@ def _within_kink(prober: Prober, tangent: Point, promised: float, bound: float) 
 
 
 def _residual(
-    prober: Prober, gradient: Point, tangent: Point, low: int, high: int, step: float
+    prober: Prober, promise: Promise, tangent: Point, low: int, high: int, step: float
 ) -> float:
     part = _restrict(tangent, low, high)
-    return prober.central(part, step) - dot(gradient, part)
+    return prober.central(part, step) - promise.along(part)
 
 
 def _restrict(tangent: Point, low: int, high: int) -> Point:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["ReferenceMap", "parents_among", "references_to"]
 
 _CHUNK = 250
+# A long chain is climbed one object at a time. After so many passes over the chunks it is cheaper
+# to know the parents of each object.
+_MOST_PASSES = 64
 
 
 def references_to(wanted: Set[int], obj: Any) -> list[int]:
@@ -40,6 +43,8 @@ class ReferenceMap:
 
     def __init__(self, objects: list[Any]) -> None:
         self._objects = objects
+        self._passes = 0
+        self._parents: dict[int, list[Any]] = {}
         referents = gc.get_referents
         self._referred_to = [
             frozenset(map(id, referents(*objects[start : start + _CHUNK])))
@@ -48,9 +53,29 @@ class ReferenceMap:
 
     def parents_of(self, wanted: Set[int]) -> Iterator[tuple[Any, list[int]]]:
         """Yield each object that refers to something wanted, and the ids it refers to."""
+        self._passes += 1
+        if self._passes > _MOST_PASSES:
+            yield from self._known_parents_of(wanted)
+            return
         for number, ids in enumerate(self._referred_to):
             if not ids.isdisjoint(wanted):
                 for obj in self._objects[number * _CHUNK : (number + 1) * _CHUNK]:
                     found = references_to(wanted, obj)
                     if found:
                         yield obj, found
+
+    def _known_parents_of(self, wanted: Set[int]) -> Iterator[tuple[Any, list[int]]]:
+        if not self._parents:
+            self._learn_parents()
+        found = {id(parent): parent for child in wanted for parent in self._parents.get(child, ())}
+        for parent in found.values():
+            yield parent, references_to(wanted, parent)
+
+    def _learn_parents(self) -> None:
+        parents = self._parents
+        for obj in self._objects:
+            for child in map(id, gc.get_referents(obj)):
+                if child in parents:
+                    parents[child].append(obj)
+                else:
+                    parents[child] = [obj]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Plain", "PlainCallError", "nudged", "run_plain"]
 
-SECONDS = 2.0
+SECONDS = 1.0
 """With JIT disabled a long loop is run step by step in Python. After this long the plain call takes
 over."""
+
+MANY = 20
+"""A row is not watched while there is time for this many like the last one."""
 
 NUDGE_ULPS = 4
 """By how many ulps inputs are moved to see how much rounding a function amplifies."""
@@ -44,28 +48,41 @@ class Plain:
     Attributes:
         output: what it returned for the example.
         example: the same, flattened; from the run with JIT disabled where there was one.
+        call_eagerly: calls the function on the example as it is, inner jits compiled.
         rows: the flattened result of each row; None for one that waits for a compiled function,
             because plain calls take too long.
         again: a second call with equal inputs, JIT disabled; None if there was no time.
-        eager: a call as the function is, inner jits compiled; None if it raised.
-        eager_error: what that call raised.
         slow: whether calls with JIT disabled take too long.
         notes: how the reference was made, where that needs saying.
     """
 
     output: Any
     example: Result
-    rows: list[Result | None]
+    call_eagerly: Callable[[], Result]
+    rows: list[Result | None] = field(default_factory=list)
     again: Result | None = None
-    eager: Result | None = None
-    eager_error: BaseException | None = None
     slow: bool = False
     notes: list[str] = field(default_factory=list)
 
-    @property
+    @functools.cached_property
+    def eager(self) -> Result | Exception:
+        """A call as the function is, or what it raised.
+
+        Compiles what the function compiles, so it is made only where it tells something: where an
+        order differs from the call with JIT disabled.
+        """
+        try:
+            return self.call_eagerly()
+        except Exception as error:  # reported by the caller
+            return error
+
+    def alternative(self) -> Result | None:
+        """Return the eager call's result, None where it raised."""
+        return None if isinstance(self.eager, Exception) else self.eager
+
     def stable_treedef(self) -> bool:
         """Tell whether the function returns equal treedefs for equal inputs."""
-        others = [one for one in (self.again, self.eager) if one is not None]
+        others = [one for one in (self.again, self.alternative()) if one is not None]
         return all(one.treedef == self.example.treedef for one in others)
 
 
@@ -79,16 +96,12 @@ def run_plain(
     """
     runner = _Runner(call)
     output = runner.first(example)
-    plain = Plain(output, flatten(output), [])
+    flat = flatten(output)
+    plain = Plain(output, flat, lambda: flatten(call(*example)) if runner.gave_result else flat)
     if runner.jitless:
         plain.again = runner.repeat(example)
-        try:
-            plain.eager = flatten(call(*example))
-        except Exception as error:  # reported by the caller
-            plain.eager_error = error
-    else:
-        plain.eager = plain.example
-        plain.again = None if runner.slow else flatten(call(*example))
+    elif not runner.slow:
+        plain.again = flatten(call(*example))
     for number, row in enumerate(rows):
         plain.rows.append(plain.example if row is example else runner.row(row, number))
     plain.slow, plain.notes = runner.slow, runner.notes
@@ -100,27 +113,36 @@ class _Runner:
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self.call = call
+        # Whether calls with JIT disabled are (still) made, and whether the first one was one.
         self.jitless = True
+        self.gave_result = False
         self.slow = False
         self.notes: list[str] = []
         self._end = time.process_time() + SECONDS
+        self._usual = SECONDS
 
     def first(self, example: Sequence[Any]) -> Any:
         try:
-            return self._without_jit(example)
+            output = self._without_jit(example)
         except DeadlineError:
             self.slow = True
             self._give_up(f"takes more than {SECONDS:g} s")
         except Exception as error:
             self._give_up(f"raises {type(error).__name__}")
+        else:
+            self.gave_result = True
+            return output
         try:
             return self.call(*example)
         except Exception as error:
             raise PlainCallError(error, 0) from error
 
     def repeat(self, example: Sequence[Any]) -> Result | None:
+        begin = time.process_time()
         try:
-            return flatten(self._without_jit(example))
+            result = flatten(self._without_jit(example))
+            self._usual = time.process_time() - begin
+            return result
         except DeadlineError:
             return None
         except Exception:  # a function that raises only the second time has state; see purity
@@ -139,7 +161,11 @@ class _Runner:
             raise PlainCallError(error, number) from error
 
     def _without_jit(self, args: Sequence[Any]) -> Any:
-        with deadline(max(self._end - time.process_time(), 0.0)), jax.disable_jit():
+        left = max(self._end - time.process_time(), 0.0)
+        if self._usual < left / MANY:  # watching the time takes time, too
+            with jax.disable_jit():
+                return self.call(*args)
+        with deadline(left), jax.disable_jit():
             return self.call(*args)
 
     def _give_up(self, why: str) -> None:

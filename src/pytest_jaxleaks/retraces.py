@@ -6,15 +6,14 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 
 from pytest_jaxleaks.failures import Failure
-from pytest_jaxleaks.leaves import is_array_like, is_key, short_type, weak_type_of
+from pytest_jaxleaks.leaves import is_array_like, short_type, weak_type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["TRACE_EVENT", "fresh_copy", "traces", "type_changes", "weak_type_feedback"]
+__all__ = ["TRACE_EVENT", "static_changes", "traces", "type_changes", "weak_type_feedback"]
 
 TRACE_EVENT = "/jax/core/compile/jaxpr_trace_duration"
 """Recorded once per trace, silent on a cache hit; its ``fun_name`` says what was traced."""
@@ -36,17 +35,6 @@ def traces() -> Iterator[list[str]]:
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
-def fresh_copy(args: tuple[Any, ...], static: tuple[int, ...]) -> tuple[Any, ...]:
-    """Rebuild the arguments: new arrays of the same types, every container unflattened anew."""
-    return tuple(
-        arg if position in static else jax.tree.map(_copy, arg) for position, arg in enumerate(args)
-    )
-
-
-def _copy(leaf: Any) -> Any:
-    return jnp.array(leaf, copy=True) if isinstance(leaf, jax.Array) and not is_key(leaf) else leaf
-
-
 def type_changes(
     before: tuple[Any, ...], after: tuple[Any, ...], names: tuple[str, ...]
 ) -> list[str]:
@@ -64,6 +52,30 @@ def type_changes(
             if was != now:
                 changes.append(f"{name}{jax.tree_util.keystr(path)}: {was} became {now}")
     return changes
+
+
+def static_changes(
+    before: tuple[Any, ...], after: tuple[Any, ...], names: tuple[str, ...], static: Sequence[int]
+) -> list[str]:
+    """Name the static arguments that a rebuilt one does not equal."""
+    return [
+        f"static value of argument {names[i]!r}: {_short(before[i])} and its like made anew are "
+        "not equal"
+        for i in static
+        if not _equal(before[i], after[i])
+    ]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other) and hash(one) == hash(other)
+    except Exception:  # an __eq__ or __hash__ of the user's
+        return False
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _describe(leaf: Any) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.jax_internals import is_jax_module
-from pytest_jaxleaks.links import module_name
+from pytest_jaxleaks.links import at_home, module_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +18,8 @@ __all__ = ["TEST_MACHINERY", "Root", "RootFinder", "Surroundings"]
 
 # Packages whose objects keep things for the sake of a test run, and not of the program.
 TEST_MACHINERY = frozenset({"_pytest", "execnet", "pluggy", "pytest", "pytest_jaxleaks", "xdist"})
+# Modules whose variables hold what the test run records: pytest catches warnings by one of them.
+_RECORDERS = frozenset({"warnings"})
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,15 @@ class RootFinder:
     def is_dead_end(self, obj: Any) -> bool:
         """Tell whether ``obj`` is a module or class of JAX's or of the test machinery."""
         module = self._home(obj)
-        if module is None:
-            return False
-        return is_jax_module(module) or module.partition(".")[0] in self._machinery
+        return module is not None and (is_jax_module(module) or self._is_of_machinery(module))
+
+    def is_machinery(self, obj: Any) -> bool:
+        """Tell whether ``obj`` is a module or class of the test machinery."""
+        module = self._home(obj)
+        return module is not None and self._is_of_machinery(module)
+
+    def _is_of_machinery(self, module: str) -> bool:
+        return module in _RECORDERS or module.partition(".")[0] in self._machinery
 
     def root_of(self, obj: Any) -> Root | None:
         """Return the root that ``obj`` is, or None."""
@@ -86,9 +94,13 @@ class RootFinder:
         if given is not None:
             return given
         module = self._home(obj)
-        if module is None:
+        if module is None or module in _RECORDERS:
             return None
-        return Root("class" if is_class(obj) else "module", module=module)
+        if is_class(obj):
+            # A class that stands under its name in a module; any other must be held by something.
+            qualified = type.__dict__["__qualname__"].__get__(obj)
+            return Root("class", module=module) if at_home(obj, module, qualified) is obj else None
+        return Root("module", module=module)
 
     def _home(self, obj: Any) -> str | None:
         """Return the module of a class, a module or a module's dict."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import traceback
 from dataclasses import replace
@@ -12,67 +11,63 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from pytest_jaxleaks.compare import Context, compare
+from pytest_jaxleaks.differenced import differenced_rows
 from pytest_jaxleaks.errors import TracerLeakError
 from pytest_jaxleaks.failures import Failure
 from pytest_jaxleaks.meanings import Expectations, is_batched, label_gradient, meaning
 from pytest_jaxleaks.order_names import parts
 from pytest_jaxleaks.results import Result, flatten
-from pytest_jaxleaks.retraces import fresh_copy, traces, type_changes, weak_type_feedback
+from pytest_jaxleaks.retraces import static_changes, traces, type_changes, weak_type_feedback
+from pytest_jaxleaks.second_calls import new_values, unhashable
+from pytest_jaxleaks.tolerances import NUMERIC_RTOL, Tolerance
 from pytest_jaxleaks.transform_hints import hint_for
-from pytest_jaxleaks.watching import no_tracer_leaks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pytest_jaxleaks.tolerances import Tolerances
+    from pytest_jaxleaks.watching import RepeatedLooks
 
-__all__ = ["exception_failure", "run_order", "shared_census"]
+__all__ = ["exception_failure", "run_order"]
 
 _wait: Any = jax.block_until_ready
 
 HERE = str(Path(__file__).parent)
 
 
-def run_order(order: str, expected: Expectations, tolerances: Tolerances) -> list[Failure]:
+def run_order(
+    order: str, expected: Expectations, tolerances: Tolerances, looks: RepeatedLooks
+) -> list[Failure]:
     """Apply an order to the function and compare.
 
     Args:
         order: the order.
         expected: the references.
         tolerances: the caller's wishes.
+        looks: looks for leaks.
     """
     args = expected.batch.args if is_batched(order) else expected.batch.example
     transformed = expected.built(order)
     failures: list[Failure] = []
-    raw: Any = None
-    done = False
+    looks.begin()
     try:
-        with no_tracer_leaks():
-            raw = _wait(transformed(*args))
-            done = True
+        raw = _wait(transformed(*args))
+    except Exception as error:
+        failure = exception_failure(order, error)
+        blamed = unhashable(args, expected.names, expected.subject.static)
+        if not blamed or "jit" not in parts(order):
+            return [failure]
+        return [replace(failure, detail=(*blamed, *failure.detail), hint="")]
+    try:
+        looks.end()
     except TracerLeakError as error:
         failures.append(_leak_failure(order, error))
-    except Exception as error:
-        return [exception_failure(order, error)]
-    if done:
-        failures += _compare(order, flatten(raw), expected, tolerances)
-    if done and parts(order)[0] == "jit":
+    failures += _compare(order, flatten(raw), expected, tolerances)
+    if parts(order)[0] == "jit":
         failures += _retrace(order, transformed, args, expected)
-    if done and order == "jit":
+    if order == "jit":
         failures += weak_type_feedback(order, raw, args, expected.names)
     return failures
-
-
-@contextlib.contextmanager
-def shared_census() -> Iterator[None]:
-    """Let the looks after each order share one census, which is cheaper than one for each."""
-    with contextlib.suppress(_EndOfBlock), no_tracer_leaks():
-        yield
-        raise _EndOfBlock  # the orders have been looked at one by one: no look at the end
-
-
-class _EndOfBlock(Exception):  # noqa: N818 (no error)
-    """Leaves a block that needs no look."""
 
 
 def _leak_failure(order: str, error: TracerLeakError) -> Failure:
@@ -106,9 +101,8 @@ def _compare(
         expected.keep(order, result)
     try:
         reference = expected.result(order)
-    except Exception as error:
-        message = f"works, but jax.grad of the plain function raises {type(error).__name__}"
-        return [Failure(order, "exception", message, exception=error)]
+    except Exception:  # jax.grad of the plain function raises, which is that order's failure
+        return _compare_by_differences(order, result, expected)
     plain = expected.plain
     context = Context(
         order,
@@ -117,12 +111,30 @@ def _compare(
         allowance=lambda leaf: (
             expected.allowance(order, leaf) if tolerances.open_for(order) else 0.0
         ),
-        alternative=plain.eager if meaning(order) == "value" else None,
+        alternative=plain.alternative if meaning(order) == "value" else lambda: None,
         weak=meaning(order) == "value",
-        treedef=not gradient and plain.stable_treedef,
+        treedef=(lambda: False) if gradient else plain.stable_treedef,
     )
     failures = compare(reference, result, context)
     return [_diagnosed(failure, order, expected) for failure in failures]
+
+
+def _compare_by_differences(order: str, result: Result, expected: Expectations) -> list[Failure]:
+    """Compare a gradient that ``jax.grad`` of the plain function cannot give."""
+    rows = expected.batch.rows if is_batched(order) else (expected.batch.example,)
+    found = None if expected.subject.has_aux else differenced_rows(expected, rows)
+    if found is None:
+        note = f"{order} runs, but was not judged: jax.grad of the plain function raises"
+        expected.plain.notes.append(note)
+        return []
+    source = Tolerance(NUMERIC_RTOL, 0.0, NUMERIC_RTOL, "differences of the values")
+    dtypes = [leaf.dtype for leaf in result.leaves]
+    reference = expected.combine(order, found)
+    typed = [replace(leaf, dtype=d) for leaf, d in zip(reference.leaves, dtypes, strict=True)]
+    context = Context(
+        order, "gradient", lambda _: source, lambda _: 0.0, weak=False, treedef=lambda: False
+    )
+    return compare(Result(tuple(typed), result.treedef), result, context)
 
 
 def _diagnosed(failure: Failure, order: str, expected: Expectations) -> Failure:
@@ -162,23 +174,39 @@ def _rows_influence_each_other(failure: Failure, expected: Expectations) -> bool
 def _retrace(
     order: str, transformed: Callable[..., Any], args: tuple[Any, ...], expected: Expectations
 ) -> list[Failure]:
-    """Call again with new arrays of the same types: nothing may be traced."""
+    """Call again with new values of the same types: nothing may be traced."""
+    subject = expected.subject
     try:
-        again = fresh_copy(args, expected.subject.static)
+        again = new_values(args, subject.static, subject.filtered)
         with traces() as seen:
             _wait(transformed(*again))
     except Exception as error:
         return [exception_failure(order, error)]
     if not seen:
         return []
-    changed = type_changes(args, again, expected.names)
+    named = static_changes(args, again, expected.names, subject.static)
+    data = [i for i in range(len(args)) if i not in subject.static]
+    changed = named + type_changes(
+        tuple(args[i] for i in data),
+        tuple(again[i] for i in data),
+        tuple(expected.names[i] for i in data),
+    )
     return [
         Failure(
             order, "retrace",
             "traces again when it is called a second time with new values of the same types",
             (*(changed or ["no argument changed its type"]),
              f"traced: {', '.join(dict.fromkeys(seen))}"),
-            hint="static data must compare equal after a rebuild: no bound methods, lambdas or "
-                 "arrays in it",
+            hint=STATIC_HINT if named else RETRACE_HINT,
         )
     ]  # fmt: skip
+
+
+RETRACE_HINT = (
+    "static data must compare equal after a rebuild: no bound methods, lambdas or arrays in it"
+)
+
+STATIC_HINT = (
+    "a static argument is looked up by == and hash: pass a function with a name, or an object of a "
+    "frozen dataclass"
+)

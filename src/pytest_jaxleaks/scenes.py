@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.leaks import CodeUnderTest
-from pytest_jaxleaks.links import class_name, module_name
+from pytest_jaxleaks.links import class_name, dotted_name, module_name
 from pytest_jaxleaks.roots import TEST_MACHINERY, Root, Surroundings
 
 if TYPE_CHECKING:
@@ -89,7 +89,14 @@ def surroundings_of(
     """Return by what a program can reach values while ``item`` is the current test."""
     roots = {} if scene is None else scene.roots()
     for fixture in fixtures:
-        _add_fixture(roots, fixture)
+        if not _is_parameter(fixture):
+            _add_fixture(roots, fixture)
+        elif scene is None:  # a test that was called has it as a local variable
+            _add_parameter(roots, fixture, item)
+    _add_plugins(roots, item.config.pluginmanager)
+    roots[id(item.user_properties)] = Root(
+        "local", "what record_property was given", "record_property"
+    )
     instance = getattr(item, "instance", None)
     if _is_plain_object(instance):
         module = module_name(type(instance))
@@ -114,6 +121,31 @@ def _add_fixture(roots: dict[int, Root], fixture: pytest.FixtureDef[Any]) -> Non
     value = fixture.cached_result[0] if fixture.cached_result else None
     if _is_plain_object(value):
         roots[id(value)] = root
+
+
+def _is_parameter(fixture: pytest.FixtureDef[Any]) -> bool:
+    """Tell whether a fixture is pytest's own way to hand over what ``parametrize`` was given."""
+    return getattr(fixture.func, "__module__", None) == "_pytest.python"
+
+
+def _add_parameter(
+    roots: dict[int, Root], fixture: pytest.FixtureDef[Any], item: pytest.Item
+) -> None:
+    value = fixture.cached_result[0] if fixture.cached_result else None
+    if _is_plain_object(value):
+        module = getattr(getattr(item, "module", None), "__name__", "")
+        function = getattr(item, "originalname", item.name)
+        text = f"parameter '{fixture.argname}' of {function}"
+        roots[id(value)] = Root("local", text, f"{module}.{function}.{fixture.argname}", module)
+
+
+def _add_plugins(roots: dict[int, Root], manager: pytest.PytestPluginManager) -> None:
+    """Count objects that were registered as plugins: nothing else need refer to them."""
+    for name, plugin in manager.list_name_plugin():
+        if _is_plain_object(plugin):
+            cls = type(plugin)
+            text = f"plugin {class_name(cls)}" if name.isdigit() else f"plugin '{name}'"
+            roots[id(plugin)] = Root("plugin", text, dotted_name(cls), module_name(cls))
 
 
 _WRAPPERS = (list, tuple, functools.partial, types.FunctionType, types.CellType, types.MethodType)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["StaleGlobal", "stale_globals"]
+__all__ = ["StaleGlobal", "named_by", "stale_globals", "user_functions"]
 
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
@@ -31,7 +31,7 @@ def stale_globals(fn: Any) -> list[StaleGlobal]:
     """Return the globals that ``fn``, or a function it names, reads and another function
     assigns."""
     found: dict[str, StaleGlobal] = {}
-    for reader in _functions(fn):
+    for reader in user_functions(fn):
         written = _writers(reader.__globals__)
         for name in sorted(_globals(reader.__code__, "LOAD_GLOBAL") & set(written)):
             if (
@@ -43,7 +43,7 @@ def stale_globals(fn: Any) -> list[StaleGlobal]:
     return list(found.values())
 
 
-def _functions(fn: Any) -> Iterator[types.FunctionType]:
+def user_functions(fn: Any) -> Iterator[types.FunctionType]:
     """Yield a function and the functions of the user's that it names, and that those name."""
     waiting, seen = [fn], set()
     while waiting:
@@ -54,8 +54,13 @@ def _functions(fn: Any) -> Iterator[types.FunctionType]:
         if one.__code__.co_filename.startswith(LIBRARIES):
             continue
         yield one
-        waiting += [one.__globals__.get(name) for name in _globals(one.__code__, "LOAD_GLOBAL")]
-        waiting += [cell.cell_contents for cell in one.__closure__ or () if _filled(cell)]
+        waiting += named_by(one)
+
+
+def named_by(fn: types.FunctionType) -> list[Any]:
+    """Return the values of the globals and closure variables that a function names."""
+    found = [fn.__globals__.get(name) for name in sorted(_globals(fn.__code__, "LOAD_GLOBAL"))]
+    return found + [cell.cell_contents for cell in fn.__closure__ or () if _filled(cell)]
 
 
 def _filled(cell: Any) -> bool:

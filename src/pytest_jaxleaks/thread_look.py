@@ -21,7 +21,7 @@ from pytest_jaxleaks.jax_internals import is_internal_file, is_jax_module, trace
 from pytest_jaxleaks.leaks import leaks_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from pytest_jaxleaks.leaks import CodeUnderTest, Leak
     from pytest_jaxleaks.watching import Watch
@@ -32,27 +32,23 @@ __all__ = ["ThreadLook", "running_traces"]
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
-def running_traces(traces: Iterable[Any]) -> set[int]:
-    """Return the ids of those traces that still run, in whatever thread.
+def running_traces() -> dict[int, Any]:
+    """Return what may be a trace that still runs, in whatever thread, by ``id``.
 
     A trace runs as long as a function of JAX refers to it in a local variable, itself or by one
-    of its tracers.
-
-    Args:
-        traces: JAX's traces, as tracers refer to them.
+    of its tracers. Everything in such a variable is returned: no id is used again meanwhile.
     """
-    wanted = {id(trace) for trace in traces}
     tracers = tracer_types()
-    running: set[int] = set()
+    running: dict[int, Any] = {}
     for top in (sys._getframe(1), *unseen.top_frames().values()):
         frame: Any = top
         while frame is not None:
             if is_jax_module(frame.f_globals.get("__name__")):
                 for value in frame_locals(frame).values():
-                    trace = trace_of(value) if type(value) in tracers else value
-                    running.add(id(trace))
+                    trace = trace_of(value) if id(type(value)) in tracers else value
+                    running[id(trace)] = trace
             frame = frame.f_back
-    return running & wanted
+    return running
 
 
 class ThreadLook:
@@ -96,12 +92,14 @@ class ThreadLook:
 
     def _glance(self, code: CodeUnderTest) -> None:
         known = [reference() for reference, _ in self._found]
+        running = running_traces()
         held = [
             holding
             for holding in self._held_by_others()
             if not any(holding.tracer is tracer for tracer in known)
         ]
-        running = running_traces(trace_of(holding.tracer) for holding in held) if held else set()
+        if held:
+            running |= running_traces()
         for holding in held:
             if id(trace_of(holding.tracer)) not in running:
                 leak = leaks_from([holding], code)[0]

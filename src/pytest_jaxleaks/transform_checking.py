@@ -15,15 +15,17 @@ from pytest_jaxleaks.guarding import guarded
 from pytest_jaxleaks.judging import Judgement, judge_gradients
 from pytest_jaxleaks.leaves import is_array_like, is_inexact, is_key, short_type
 from pytest_jaxleaks.meanings import Expectations
+from pytest_jaxleaks.memos import memories
 from pytest_jaxleaks.order_names import parts
 from pytest_jaxleaks.orders import Subject, fixed_cotangents
 from pytest_jaxleaks.plan import SEED, Plan
 from pytest_jaxleaks.purity import Snapshot, changes, snapshot
 from pytest_jaxleaks.references import Plain, PlainCallError, run_plain
-from pytest_jaxleaks.running import exception_failure, run_order, shared_census
+from pytest_jaxleaks.running import exception_failure, run_order
 from pytest_jaxleaks.signature import function_name
 from pytest_jaxleaks.stale import stale_globals
 from pytest_jaxleaks.transform_report import sorted_failures
+from pytest_jaxleaks.watching import RepeatedLooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,12 +47,17 @@ def run_check(plan: Plan) -> tuple[TransformReport, Any]:
         batch, plain = _plain(plan)
     except PlainCallError as error:
         return TransformReport((), {}, (), (_plain_failure(plan, error),)), None
-    failures = [*watch.look(PLAIN), *_plain_failures(plan, plain)]
+    failures = [*watch.look(PLAIN), *_nondeterministic(plan, plain)]
     subject = subject_of(plan, batch, plain.output)
     expected = Expectations(subject, plan.arguments.names, batch, plain, SEED)
     skipped = _not_applicable(plan, batch, plain)
+    _forget(plan)
     orders = tuple(order for order in plan.orders if order not in skipped)
     failures += _run_orders(plan, orders, expected, watch)
+    if any(failure.kind == "leak" for failure in failures):
+        _forget(plan)  # or the tracers in them fail the tests that follow
+    if failures or all("grad" in parts(order) for order in orders):
+        failures += _frozen(plan, plain)  # which the orders of values see, too
     failures += guarded("the search for stale globals", lambda: _stale(plan, orders), [])
     found = _judge(plan, expected, skipped)
     notes = tuple(dict.fromkeys([*plain.notes, *found.notes]))
@@ -58,16 +65,25 @@ def run_check(plan: Plan) -> tuple[TransformReport, Any]:
     return TransformReport(orders, skipped, notes, ordered), plain.output
 
 
+def _forget(plan: Plan) -> None:
+    """Empty the function's memories, so that a trace fills them as if it were the first call."""
+
+    def clear() -> None:
+        for memory in memories(plan.arguments.fn):
+            memory.cache_clear()
+
+    guarded("the clearing of memories", clear, None)
+
+
 def _run_orders(
     plan: Plan, orders: tuple[str, ...], expected: Expectations, watch: _Watch
 ) -> list[Failure]:
     failures: list[Failure] = []
-    with shared_census():
+    with RepeatedLooks() as looks:
         for order in orders:
-            run = functools.partial(run_order, order, expected, plan.tolerances)
+            run = functools.partial(run_order, order, expected, plan.tolerances, looks)
             failures += guarded(f"the check of {order}", run, [])
-            if len(parts(order)) == 1 or order == orders[-1]:  # longer ones do nothing that is new
-                failures += watch.look(order)
+            failures += watch.look(order)
     return failures
 
 
@@ -189,22 +205,37 @@ def _plain_failure(plan: Plan, error: PlainCallError) -> Failure:
     return replace(failure, detail=(*facts, *failure.detail, "arguments: " + "; ".join(types)))
 
 
-def _plain_failures(plan: Plan, plain: Plain) -> list[Failure]:
-    """Compare plain calls with one another: equal inputs, JIT disabled or not."""
-    context = Context(
+def _plain_context(plan: Plan) -> Context:
+    return Context(
         PLAIN, "result", tolerance=lambda dtype: plan.tolerances.of(dtype, PLAIN),
-        allowance=lambda _: 0.0, weak=False, treedef=False,
+        allowance=lambda _: 0.0, weak=False, treedef=lambda: False,
     )  # fmt: skip
-    if plain.again is not None:
-        different = compare(plain.example, plain.again, context)
-        if different:
-            return [_nondeterministic(different[0])]
-    if plain.eager_error is not None:
-        failure = exception_failure(PLAIN, plain.eager_error)
+
+
+def _nondeterministic(plan: Plan, plain: Plain) -> list[Failure]:
+    """Compare two plain calls with equal inputs."""
+    if plain.again is None:
+        return []
+    return [
+        replace(
+            found,
+            kind="nondeterministic",
+            message=f"two calls with equal inputs give different results: {found.message}",
+            hint="draw with jax.random and pass the key; jit keeps the first draw for ever",
+        )
+        for found in compare(plain.example, plain.again, _plain_context(plan))[:1]
+    ]
+
+
+def _frozen(plan: Plan, plain: Plain) -> list[Failure]:
+    """Compare the plain call with the one that had JIT disabled, if two of those were alike."""
+    if _nondeterministic(plan, plain):
+        return []
+    if isinstance(plain.eager, Exception):
+        failure = exception_failure(PLAIN, plain.eager)
         fact = "works with JIT disabled and fails as it is: a jit inside it fails"
         return [replace(failure, detail=(fact, *failure.detail))]
-    if plain.eager is None:
-        return []
+    context = replace(_plain_context(plan), allowance=_loose(plain))
     return [
         replace(
             failure,
@@ -214,9 +245,7 @@ def _plain_failures(plan: Plan, plain: Plain) -> list[Failure]:
                 "something compiled has frozen a value, or depends on being traced",
             ),
         )
-        for failure in compare(
-            plain.example, plain.eager, replace(context, allowance=_loose(plain))
-        )
+        for failure in compare(plain.example, plain.eager, context)
         if failure.kind in ("value", "shape")
     ]
 
@@ -232,15 +261,6 @@ def _loose(plain: Plain) -> Callable[[int], float]:
         return 1e-2 * float(finite.max()) if finite.size else 0.0
 
     return allowance
-
-
-def _nondeterministic(found: Failure) -> Failure:
-    return replace(
-        found,
-        kind="nondeterministic",
-        message=f"two calls with equal inputs give different results: {found.message}",
-        hint="draw with jax.random and pass the key; jit keeps the first draw for ever",
-    )
 
 
 def subject_of(plan: Plan, batch: Batch, result: Any) -> Subject:
@@ -286,6 +306,9 @@ def _no_vmap(batch: Batch) -> str | None:
 
 def _no_grad(plan: Plan, plain: Plain) -> str | None:
     if not plan.argnums:
+        data = [v for i, v in enumerate(plan.arguments.values) if i not in plan.static]
+        if plan.filtered and any(map(is_inexact, jax.tree.leaves(data))):
+            return "to equinox's transformations Python numbers are static data: pass arrays"
         return "no argument has floating-point leaves to differentiate"
     output = plain.output[0] if plan.has_aux else plain.output
     leaves = jax.tree.leaves(output)

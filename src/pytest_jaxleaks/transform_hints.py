@@ -25,6 +25,11 @@ HINTS = {
         "use lax.scan, lax.fori_loop with constant bounds or a custom_vjp; "
         "modes=('fwd',) checks forward mode only"
     ),
+    "Linearization failed to produce known values": (
+        "an operation inside has no reverse mode; custom_vmap has none in this version of JAX, "
+        "whatever its rule: wrap the function in a custom_vjp whose primal calls it, or check "
+        "orders without grad"
+    ),
     "requires real- or complex-valued inputs": (
         "the example is an integer array: give floating-point values (1. instead of 1)"
     ),
@@ -46,14 +51,19 @@ CUSTOM_VMAP = (
 )
 
 
-def _raised_in(error: BaseException, module: str) -> bool:
-    """Tell whether a module is among the frames: asserts of JAX's have no message."""
-    return any(module in frame.filename for frame in traceback.extract_tb(error.__traceback__))
+def _in_custom_vmap(error: BaseException) -> bool:
+    """Tell whether JAX's custom_vmap raised: its asserts have no message, and JAX may have removed
+    its own frames, so that only the user's code that names it is left."""
+    return any(
+        "custom_batching" in frame.f_code.co_filename
+        or not {"custom_vmap", "def_vmap"}.isdisjoint(frame.f_code.co_names)
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
 
 
 def hint_for(error: BaseException) -> str:
     """Return a hint for an exception, or nothing."""
     text = f"{type(error).__name__}: {error}"
-    if isinstance(error, AssertionError) and _raised_in(error, "custom_batching"):
+    if isinstance(error, AssertionError) and _in_custom_vmap(error):
         return CUSTOM_VMAP
     return next((hint for key, hint in HINTS.items() if key.lower() in text.lower()), "")

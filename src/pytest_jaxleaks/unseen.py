@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import itertools
 import re
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_jaxleaks.frames import frame_locals
 from pytest_jaxleaks.jax_internals import is_jax_module
+from pytest_jaxleaks.links import array_elements, type_and_subclasses
 from pytest_jaxleaks.roots import Root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Set
     from types import FrameType
 
 __all__ = [
+    "Unseen",
     "context_values",
     "local_values",
-    "object_arrays",
     "other_threads",
     "thread_local_values",
     "top_frames",
+    "unseen_containers",
 ]
 
 
@@ -90,13 +93,58 @@ def thread_local_values(heap: list[Any]) -> Iterator[tuple[Any, Root]]:
             yield values, Root("thread-local", "", module=type(obj).__module__)
 
 
-def object_arrays(heap: list[Any]) -> Iterator[Any]:
-    """Yield the numpy object arrays that something in ``heap`` refers to."""
+class Unseen(NamedTuple):
+    """Containers whose references the collector does not report when it is asked for referrers.
+
+    Attributes:
+        arrays: numpy object arrays.
+        untracked: dicts and tuples that the collector has stopped to track, because they hold
+            nothing that it tracks; a numpy array is such a thing.
+    """
+
+    arrays: list[Any]
+    untracked: list[Any]
+
+
+def unseen_containers(heap: list[Any]) -> Unseen:
+    """Return the containers that are not seen by asking for referrers.
+
+    Args:
+        heap: the objects that the collector tracks.
+    """
+    arrays = _array_types()
+    wanted = arrays | {id(dict), id(tuple)}
+    found: dict[int, Any] = {}
+    result = Unseen([], [])
+    level = list(_of_types(heap, arrays)) + _untracked(gc.get_referents(*heap), wanted)
+    while level:
+        new = {id(obj): obj for obj in level if id(obj) not in found}
+        found.update(new)
+        level = list(_of_types(list(new.values()), arrays))
+        holding = list(filter(_refers_to_objects, level))
+        result.arrays.extend(holding)
+        plain = list(_of_types(list(new.values()), wanted - arrays))
+        result.untracked.extend(plain)
+        children = gc.get_referents(*plain)
+        for array in holding:
+            children += [element for _, element in array_elements(array)]
+        level = _untracked(children, wanted)
+    return result
+
+
+def _array_types() -> frozenset[int]:
     numpy = sys.modules.get("numpy")
-    if numpy is None:
-        return
-    seen: set[int] = set()
-    for child in gc.get_referents(*heap):
-        if type(child) is numpy.ndarray and child.dtype.hasobject and id(child) not in seen:
-            seen.add(id(child))
-            yield child
+    return frozenset() if numpy is None else type_and_subclasses(numpy.ndarray)
+
+
+def _of_types(objects: list[Any], type_ids: Set[int]) -> Iterator[Any]:
+    flags = map(type_ids.__contains__, map(id, map(type, objects)))
+    return itertools.compress(objects, flags)
+
+
+def _untracked(objects: list[Any], type_ids: Set[int]) -> list[Any]:
+    return list(_of_types(list(itertools.filterfalse(gc.is_tracked, objects)), type_ids))
+
+
+def _refers_to_objects(array: Any) -> bool:
+    return bool(sys.modules["numpy"].ndarray.dtype.__get__(array).hasobject)

@@ -14,20 +14,30 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.census import Census
 from pytest_jaxleaks.errors import TracerLeakError
-from pytest_jaxleaks.holders import Search, find_holders
-from pytest_jaxleaks.jax_internals import is_internal_file, trace_of
+from pytest_jaxleaks.holders import find_holders
+from pytest_jaxleaks.jax_internals import is_internal_file, trace_of, tracer_types
 from pytest_jaxleaks.leak_text import describe_leaks
-from pytest_jaxleaks.leaks import CodeUnderTest, Leak, leaks_from, not_ignored
+from pytest_jaxleaks.leaks import (
+    CodeUnderTest,
+    Leak,
+    is_jaxpr_of_a_library,
+    leaks_from,
+    not_ignored,
+)
 from pytest_jaxleaks.opting_out import OptedOut
 from pytest_jaxleaks.patterns import check_patterns
 from pytest_jaxleaks.roots import Surroundings
 from pytest_jaxleaks.thread_look import running_traces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import FrameType
 
-__all__ = ["Sighting", "Watch", "no_tracer_leaks"]
+__all__ = ["RepeatedLooks", "Sighting", "Watch", "no_tracer_leaks"]
+
+# A test's fixtures are torn down one by one, with a look after each.
+_LOOKS_FOR_KEPT = 16
+_MOST_KEPT = 100
 
 
 @dataclass(frozen=True)
@@ -53,16 +63,22 @@ class Watch:
 
     Args:
         outer: the watch that runs already and whose census is shared; by default there is none.
+        repeats: this nested watch looks many times, so that it is worth while to count as old what
+            it has seen; a watch without an outer one always does.
     """
 
-    def __init__(self, outer: Watch | None = None) -> None:
+    def __init__(self, outer: Watch | None = None, *, repeats: bool = False) -> None:
         self._outer = outer
+        self._repeats = repeats
+        self._has_frozen = False
         self._census: Census = Census() if outer is None else outer._census
         self._opted_out: OptedOut = (
             OptedOut(self._census.living) if outer is None else outer._opted_out
         )
         self._known_traces: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._running: set[int] = set()
+        self._stays_young = False
+        # What only the test machinery held at earlier looks, and how often it is to be looked for.
+        self._kept: list[tuple[weakref.ref[Any], int]] = []
 
     def start(self) -> None:
         """Count what exists now as old."""
@@ -77,10 +93,8 @@ class Watch:
             _running.remove(self)
             self._opted_out.stop()
             self._census.stop()
-
-    def nested(self) -> Watch:
-        """Return a watch for a block within what this one watches."""
-        return Watch(self)
+        elif self._has_frozen:
+            gc.unfreeze()  # what is young to the outer watch must be young again
 
     def know_running(self) -> None:
         """Do not report what belongs to a trace of which a tracer is alive now."""
@@ -94,17 +108,31 @@ class Watch:
                 tracer is alive.
             code: what belongs to the project.
         """
-        self._running = set()
+        self._stays_young = False
         young = self._census.look()
+        kept = self._kept_alive()
+        if young is None and kept:
+            young = []
         found = None
         if young is not None:
+            ids = set(map(id, young))
+            young += (obj for obj in kept if id(obj) not in ids)
+            kept.clear()  # references are counted
             found = self._search(young, surroundings(), code)
             self._leave_old_ones_to_the_past(young)
             young.clear()  # should it outlive this function, it must not hold the test's objects
-        # What a trace has made that still runs may be a leak at the next look: it stays young.
-        if self._outer is None and not self._running:
-            self._census.settle(now=found is not None)
+        self._settle(searched=found is not None)
         return found or Sighting()
+
+    def _settle(self, *, searched: bool) -> None:
+        """Count what was looked at as old, so that the next look is cheap."""
+        if self._stays_young:
+            return  # what a trace has made that still runs may be a leak at the next look
+        if self._outer is None:
+            self._census.settle(now=searched)
+        elif self._repeats and searched:
+            self._census.settle(now=True)
+            self._has_frozen = True
 
     def look_back(self, surroundings: Surroundings, code: CodeUnderTest) -> Sighting:
         """Report the leaks that exist already; for use before the watch starts.
@@ -123,11 +151,17 @@ class Watch:
     def _search(self, young: list[Any], around: Surroundings, code: CodeUnderTest) -> Sighting:
         caches = self._census.known_jax_caches()
         around = replace(around, jax_caches=caches, ignored=around.ignored | {id(caches)})
-        search = find_holders(young, around)
-        running = self._running = _running_elsewhere(search)
+        # A trace that ends while its tracers are looked for was running at the beginning: the
+        # names of what is found would be those of things that are gone.
+        running = _running_elsewhere()
+        search = find_holders(young, around, settled=_tracers_of(running, young))
+        running |= _running_elsewhere()
+        self._stays_young = bool(_tracers_of(running, young))
+        kept = self._remember_kept(search.kept_by_machinery)
+        holdings = [each for each in search.holdings if not is_jaxpr_of_a_library(each, code)]
         fresh = [
             holding
-            for holding in search.holdings
+            for holding in holdings
             if not self.knows(holding.tracer) and id(trace_of(holding.tracer)) not in running
         ]
         for holding in fresh:
@@ -137,13 +171,27 @@ class Watch:
         return Sighting(
             tuple(leaks_from(others, code)),
             tuple(leaks_from(wanted, code)),
-            len(search.kept_by_machinery),
-            0 if search.holdings else len(search.others),
+            kept,
+            0 if holdings else len(search.holdings) + len(search.others),
         )
+
+    def _kept_alive(self) -> list[Any]:
+        """Return what only the test machinery held: ``monkeypatch`` may put it back at the end."""
+        self._kept = [(each, left - 1) for each, left in self._kept if left and each() is not None]
+        return [tracer for each, _ in self._kept if (tracer := each()) is not None]
+
+    def _remember_kept(self, tracers: Iterable[Any]) -> int:
+        """Return how many of the values that the test machinery holds are new."""
+        ids = {id(each()) for each, _ in self._kept}
+        new = [tracer for tracer in tracers if id(tracer) not in ids]
+        self._kept += [(weakref.ref(tracer), _LOOKS_FOR_KEPT) for tracer in new[:_MOST_KEPT]]
+        return len(new)
 
     def _leave_old_ones_to_the_past(self, young: list[Any]) -> None:
         """Let the outer watch know the tracers that were old until the search thawed the heap."""
-        if self._outer is not None:
+        if self._outer is not None and not self._has_frozen:
+            if self._repeats:
+                gc.unfreeze()  # at the latest the end of this watch does
             ids = set(map(id, young))
             for tracer in self._census.living():
                 if id(tracer) not in ids:
@@ -159,12 +207,18 @@ class Watch:
         return (known is not None and known() is tracer) or trace_of(tracer) in self._known_traces
 
 
-def _running_elsewhere(search: Search) -> set[int]:
-    """Return the ids of the traces that other threads are busy with."""
-    if threading.active_count() == 1:
+def _running_elsewhere() -> dict[int, Any]:
+    """Return the traces that other threads are busy with, by ``id``."""
+    return {} if threading.active_count() == 1 else running_traces()
+
+
+def _tracers_of(running: dict[int, Any], young: list[Any]) -> set[int]:
+    """Return the ids of the tracers among the young objects whose trace still runs."""
+    if not running:
         return set()
-    tracers = [holding.tracer for holding in search.holdings]
-    return running_traces(map(trace_of, [*tracers, *search.kept_by_machinery, *search.others]))
+    kinds = tracer_types()
+    tracers = (obj for obj in young if id(type(obj)) in kinds)
+    return {id(tracer) for tracer in tracers if id(trace_of(tracer)) in running}
 
 
 # The collector's state belongs to the process, and so does the knowledge of who froze the heap: a
@@ -198,7 +252,7 @@ class no_tracer_leaks(contextlib.ContextDecorator):  # noqa: N801 (used as a sta
         self._watches: list[Watch] = []
 
     def __enter__(self) -> no_tracer_leaks:
-        watch = _running[-1].nested() if _running else Watch()
+        watch = Watch(_innermost())
         watch.know_running()
         watch.start()
         self._watches.append(watch)
@@ -208,18 +262,54 @@ class no_tracer_leaks(contextlib.ContextDecorator):  # noqa: N801 (used as a sta
         watch = self._watches.pop()
         try:
             if kind is None:
-                caller = sys._getframe(1)
-                self._raise_for(watch, tuple(_user_frames(caller)))
+                _raise_for_leaks(watch, sys._getframe(1), self._ignore)
         finally:
             watch.stop()
 
-    def _raise_for(self, watch: Watch, frames: tuple[FrameType, ...]) -> None:
-        package = frames[0].f_globals.get("__name__", "") if frames else ""
-        code = CodeUnderTest(Path.cwd(), package.partition(".")[0])
-        sighting = watch.look(lambda: Surroundings(running=frames), code)
-        leaks = not_ignored(sighting.leaks, self._ignore)
-        if leaks:
-            raise TracerLeakError(describe_leaks(leaks, "the block"), leaks)
+
+class RepeatedLooks:
+    """Many looks in one block, each at what has happened since :meth:`begin`.
+
+    As good as one ``no_tracer_leaks`` block after the other, and cheaper: what one look has seen
+    is old at the next one.
+    """
+
+    def __init__(self) -> None:
+        self._watch = Watch(_innermost(), repeats=True)
+
+    def __enter__(self) -> RepeatedLooks:
+        self._watch.know_running()
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watch.stop()
+
+    def begin(self) -> None:
+        """Do not report what is alive now."""
+        self._watch.know_running()
+
+    def end(self) -> None:
+        """Look.
+
+        Raises:
+            TracerLeakError: a tracer that came up since :meth:`begin` is reachable.
+        """
+        _raise_for_leaks(self._watch, sys._getframe(1), ())
+
+
+def _innermost() -> Watch | None:
+    return _running[-1] if _running else None
+
+
+def _raise_for_leaks(watch: Watch, caller: FrameType, ignore: Sequence[str]) -> None:
+    frames = tuple(_user_frames(caller))
+    package = frames[0].f_globals.get("__name__", "") if frames else ""
+    code = CodeUnderTest(Path.cwd(), package.partition(".")[0])
+    sighting = watch.look(lambda: Surroundings(running=frames), code)
+    leaks = not_ignored(sighting.leaks, ignore)
+    if leaks:
+        raise TracerLeakError(describe_leaks(leaks, "the block"), leaks)
 
 
 def _user_frames(frame: FrameType | None) -> Iterator[FrameType]:
