@@ -322,7 +322,8 @@ def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
         else:
             probe = probe if has_arrays(expected, given) else None
     used = take_apart(subject.obj)
-    if probe is not None and treedef_difference(subject.treedef, used.treedef):
+    steady_now = treedef_difference(used.treedef, jax.tree.structure(subject.obj)) is None
+    if steady_now and treedef_difference(subject.treedef, used.treedef):
         yield changed_by_use(subject.obj)
     subject = used
     if not any(subject.data):
