@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import random
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
@@ -85,7 +87,7 @@ def test_error_is_an_assertion_with_findings() -> None:
     finding = error.findings[0]
     assert isinstance(finding, PytreeFinding)
     assert (finding.kind, finding.contract) == ("broken", "nothing-hides")
-    assert finding.contracts == ("nothing-hides",)
+    assert finding.contracts == ("nothing-hides", "treedef")
     assert pickle.loads(pickle.dumps(error)).findings == error.findings
 
 
@@ -117,6 +119,14 @@ def test_anonymous_key_paths_fail_on_demand() -> None:
         ({"probe": 3}, "probe must be a function or None, and is int"),
         ({"build": "x"}, "build must be a function or None, and is str"),
         ({"build": jnp.sin, "args": X}, "args must be a tuple or list, and is ArrayImpl"),
+        ({"through": b"jit"}, "through must be a sequence of names, and is the text b'jit'"),
+        ({"probe": repr}, "probe must return arrays, and what it returns is str"),
+        ({"probe": lambda _: random.random()}, "probe must give the same result each time"),
+        (
+            {"build": lambda: {"x": X}, "args": (X,)},
+            "build must be a function of args, 1 of them, that makes the object again, "
+            "and raises TypeError",
+        ),
         ({"args": (X,)}, "args are the arguments of build, and build is None"),
     ],
 )
@@ -125,6 +135,34 @@ def test_bad_arguments(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError) as info:
         check_pytree({"x": X}, **options)
     assert message in str(info.value)
+
+
+def test_probe_with_more_than_arrays() -> None:
+    """A probe may return text besides arrays, and nothing at all: it is used under vmap as well."""
+    assert check_pytree({"x": X}, lambda tree: (tree["x"], "text")).findings == ()
+    assert check_pytree({"x": X}, lambda _: None).findings == ()
+
+
+class Drawing(eqx.Module):
+    """A model that forgets to take a key."""
+
+    x: Any
+
+    def __call__(self, y: Any) -> Any:
+        """Draw outside of JAX."""
+        return self.x * y + random.random()
+
+
+def test_default_probe_that_is_random() -> None:
+    """Nobody is blamed for a model that is random when it was not asked for: that is said."""
+    assert check_pytree(Drawing(X)).broken == ()
+    assert "use: the result is another one each time" in check_pytree(Drawing(X)).skipped
+
+
+def test_keys_of_dicts_are_named() -> None:
+    """Two dicts with other keys: the finding says which keys."""
+    error = error_of({"x": X}, like={"x": X, "y": X})
+    assert "aux data of dict: ['x'] and ['x', 'y']" in error.findings[0].cause
 
 
 def test_only_the_named_transformations_run() -> None:

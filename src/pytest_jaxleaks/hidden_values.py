@@ -20,6 +20,7 @@ from pytest_jaxleaks import pytree_hints as hints
 from pytest_jaxleaks.links import links
 from pytest_jaxleaks.pytree_causes import describe
 from pytest_jaxleaks.pytree_findings import Cause, Symptom
+from pytest_jaxleaks.pytree_subject import nodes, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,11 +39,13 @@ class Hidden(NamedTuple):
         value: the array or tracer.
         path: the links that lead to it, in the user's words.
         holder: the first link where JAX cannot follow (a function, a bound method), else the last.
+        owner: the innermost object with attributes of its own on the way there, or None.
     """
 
     value: Any
     path: tuple[str, ...]
     holder: str
+    owner: Any = None
 
     @property
     def text(self) -> str:
@@ -57,22 +60,26 @@ def reachable_arrays(obj: Any) -> dict[int, Hidden]:
         obj: any object; no code of its own is run.
     """
     found: dict[int, Hidden] = {}
-    queue: collections.deque[tuple[Any, tuple[str, ...], str]] = collections.deque([(obj, (), "")])
+    queue: collections.deque[tuple[Any, tuple[str, ...], str, Any]] = collections.deque(
+        [(obj, (), "", None)]
+    )
     seen = {id(obj)}
     kept = [obj]  # an id stays taken while its object lives
     while queue and len(seen) < _MOST_OBJECTS:
-        value, path, holder = queue.popleft()
+        value, path, holder, owner = queue.popleft()
         if not holder and path and _is_opaque(value):
             holder = path[-1]
         if _is_array(value):
-            found[id(value)] = Hidden(value, path, holder or " ".join(path[-1:]))
+            found[id(value)] = Hidden(value, path, holder or " ".join(path[-1:]), owner)
             if not (isinstance(value, np.ndarray) and value.dtype.hasobject):
                 continue
+        if not holder and not _is_opaque(value) and type(value) not in _CONTAINERS:
+            owner = value
         for label, child in _followed(value):
             if id(child) not in seen and not isinstance(child, _ATOMS):
                 seen.add(id(child))
                 kept.append(child)
-                queue.append((child, (*path, label), holder))
+                queue.append((child, (*path, label), holder, owner))
     return found
 
 
@@ -80,6 +87,8 @@ def _is_opaque(value: Any) -> bool:
     """Whether JAX cannot follow: functions, bound methods, partials, cached functions."""
     return callable(value) and jax.tree_util.all_leaves([value])
 
+
+_CONTAINERS = (dict, list, tuple, set, frozenset, np.ndarray, jax.tree_util.PyTreeDef)
 
 _ATOMS = (str, bytes, int, float, complex, type(None), type, types.ModuleType, types.CodeType)
 
@@ -136,8 +145,12 @@ def tracer_symptoms(obj: Any, doing: str) -> Iterator[Symptom]:
         obj: an object that left its transformation.
         doing: how it was made.
     """
-    leaves = {id(leaf) for leaf in jax.tree.leaves(obj)}
-    for hidden in _reachable(obj, jax.tree.structure(obj)).values():
+    try:
+        flat, treedef = jax.tree.flatten(obj)
+    except Exception:  # the round trip reports it
+        return
+    leaves = {id(leaf) for leaf in flat}
+    for hidden in _reachable(obj, treedef).values():
         if isinstance(hidden.value, jax.core.Tracer) and id(hidden.value) not in leaves:
             text = f"{doing}: {_shown(hidden)} is a tracer of a finished transformation"
             yield Symptom("nothing-hides", text, _cause(obj, hidden))
@@ -196,10 +209,24 @@ def _shown(hidden: Hidden) -> str:
 
 def _cause(obj: Any, hidden: Hidden) -> Cause:
     """Blame what holds it: all arrays behind one closure or bound method have one cause."""
-    first = hidden.path[0].rpartition(".")[2] if len(hidden.path) == 1 else ""
-    mend = hints.register_dataclass(obj, [first]) if first else None
     return Cause(
         f"hidden:{hidden.holder}",
         f"an array hides from JAX behind {hidden.holder}: {hidden.text}",
-        mend or hints.build_outside_jit(obj),
+        _mend(obj, hidden),
     )
+
+
+def _mend(obj: Any, hidden: Hidden) -> str:
+    """Return what to write instead: it depends on whose class the nearest object is of."""
+    owner = hidden.owner
+    if owner is None:  # a function in plain containers
+        return hints.leaf_of_partial(hidden.holder)
+    if hints.is_installed(type(owner)):
+        outermost = next((node for _, node in nodes(obj)), owner)
+        installed = hints.is_installed(type(outermost))
+        return hints.build_outside_jit(outermost if installed else owner)
+    last = hidden.path[-1].rpartition(".")[2]
+    if not hidden.path[-1].startswith((f"{type_name(owner)}.", f"{type_name(owner)}[")):
+        return hints.leaf_of_partial(hidden.holder)
+    mend = hints.register_container(owner) or hints.register_dataclass(owner, [last])
+    return mend or hints.leaf_of_partial(hidden.holder)

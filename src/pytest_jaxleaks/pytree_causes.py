@@ -30,20 +30,35 @@ def cause_of(error: BaseException, doing: str, hint: str | None = None) -> Cause
         doing: what was done, for an error that no user code raised.
         hint: code that mends it.
     """
-    blamed = None
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        module = str(traceback.tb_frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in _NOT_THE_USERS:
-            blamed = code, traceback.tb_lineno
-        traceback = traceback.tb_next
-    if blamed is None:
+    frames = _user_frames(error)
+    if not frames:
         return Cause(f"raised:{first_line(error)}", f"{doing} raises {first_line(error)}", hint)
-    code, line = blamed
+    code, line = frames[-1]
     name = code.co_qualname.replace("<locals>.", "")
     where = f"{name} ({Path(code.co_filename).name}:{line})"
     return Cause(f"code:{code.co_filename}:{name}", f"{where} raises {first_line(error)}", hint)
+
+
+def outermost_code(error: BaseException) -> str:
+    """Name the function of user code through which ``error`` came out, or the empty string."""
+    frames = _user_frames(error)
+    return f"{frames[0][0].co_filename}:{frames[0][0].co_qualname}" if frames else ""
+
+
+def _user_frames(error: BaseException) -> list[tuple[types.CodeType, int]]:
+    """Return the code and line of each frame of user code, from the outermost to the innermost."""
+    frames = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in _NOT_THE_USERS:
+            frames.append((traceback.tb_frame.f_code, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return frames
+
+
+_FEW, _SHORT = 8, 60
+"""How many parts, and how many letters, a container has that is described by its content."""
 
 
 class AuxDifference(NamedTuple):
@@ -115,7 +130,7 @@ def _difference(where: str, left: Any, right: Any, seen: set[int]) -> AuxDiffere
     if raised is not None:
         reason = f"their comparison raises {first_line(raised)}"
         return AuxDifference(where, left, right, reason, raises=True)
-    by_identity = _compares_by_identity(left) and type(left) is type(right)
+    by_identity = _differ_by_identity(left, right)
     reason = "equal only to itself" if by_identity else "another value"
     return AuxDifference(where, left, right, reason, by_identity)
 
@@ -152,6 +167,17 @@ def _parts_of_containers(left: Any, right: Any) -> Iterator[tuple[str, Any, Any]
             yield f"[{key_text(key)}]", left[key], right[key]
 
 
+def _differ_by_identity(left: Any, right: Any) -> bool:
+    """Whether two values of one type would be equal, were it not for the identity of a part."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, (set, frozenset)):
+        mine, theirs = left - right, right - left
+        kinds = [sorted(str(type(part)) for part in parts) for parts in (mine, theirs)]
+        return kinds[0] == kinds[1] and all(map(_compares_by_identity, mine))
+    return _compares_by_identity(left)
+
+
 def _compares_by_identity(value: Any) -> bool:
     if isinstance(value, (types.MethodType, functools.partial)):
         return True
@@ -163,6 +189,10 @@ def describe(value: Any) -> str:
     """Describe a static value in a few words, without running its ``__repr__``."""
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return key_text(value)
+    if isinstance(value, (list, tuple)) and value and len(value) <= _FEW:
+        parts = ", ".join(map(describe, value))
+        if len(parts) <= _SHORT:
+            return f"[{parts}]" if isinstance(value, list) else f"({parts})"
     if isinstance(value, types.FunctionType):
         return f"function {function_name(value)}"
     if isinstance(value, types.MethodType) and isinstance(value.__func__, types.FunctionType):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from typing import TYPE_CHECKING, Any
 
 import jax
 
+from pytest_jaxleaks import pytree_hints as hints
 from pytest_jaxleaks.pytree_causes import cause_of, treedef_difference
 from pytest_jaxleaks.pytree_contract import difference_symptom
 from pytest_jaxleaks.pytree_findings import Cause, Symptom
-from pytest_jaxleaks.pytree_subject import first_line, same_value, type_name
+from pytest_jaxleaks.pytree_subject import first_line, nodes, same_value, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,6 +53,13 @@ def _copied(name: str, make: Callable[[Any], Any], subject: Subject) -> Iterator
     except Exception as error:
         yield from _raised(name, error, subject)
         return
+    for symptom in _compared(name, subject, found, leaves, treedef):
+        yield dataclasses.replace(symptom, broken=symptom.broken and not _is_a_librarys(subject))
+
+
+def _compared(
+    name: str, subject: Subject, found: Any, leaves: list[Any], treedef: Any
+) -> Iterator[Symptom]:
     if type(found) is not type(subject.obj):
         yield _changed(name, subject, f"gives a {type_name(found)}")
     elif len(leaves) != len(subject.leaves):
@@ -68,6 +77,15 @@ def _changed(name: str, subject: Subject, what: str) -> Symptom:
     return Symptom("copies", f"{name} {what}", cause, implied_by=_DEEPER)
 
 
+def _is_a_librarys(subject: Subject) -> bool:
+    """Whether all classes are of installed packages: how they are copied is not the user's doing.
+
+    The variables of flax, for one, delegate ``__deepcopy__`` to the array that they hold.
+    """
+    return all(hints.is_installed(type(node)) for _, node in nodes(subject.obj))
+
+
 def _raised(name: str, error: Exception, subject: Subject) -> Iterator[Symptom]:
     cause = cause_of(error, f"{name} of {type_name(subject.obj)}")
-    yield Symptom("copies", f"{name}: {first_line(error)}", cause, implied_by=_DEEPER)
+    text = f"{name}: {first_line(error)}"
+    yield Symptom("copies", text, cause, not _is_a_librarys(subject), implied_by=_DEEPER)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from pytest_jaxleaks import pytree_hints as hints
-from pytest_jaxleaks.pytree_causes import cause_of
+from pytest_jaxleaks.pytree_causes import cause_of, describe, treedef_difference
 from pytest_jaxleaks.pytree_findings import Cause, Symptom
 from pytest_jaxleaks.pytree_subject import first_line, nodes, same_value, type_name
 
@@ -25,7 +25,7 @@ def key_path_symptoms(subject: Subject) -> Iterator[Symptom]:
     """Compare the leaves found by key path with the flattened ones."""
     obj = subject.obj
     try:
-        pairs, _ = jax.tree_util.tree_flatten_with_path(obj)
+        pairs, treedef = jax.tree_util.tree_flatten_with_path(obj)
     except Exception as error:
         cause = cause_of(error, "tree_flatten_with_path", hints.register_dataclass(obj))
         yield Symptom("key-paths", f"tree_flatten_with_path: {first_line(error)}", cause)
@@ -40,7 +40,19 @@ def key_path_symptoms(subject: Subject) -> Iterator[Symptom]:
             _disagree(obj),
         )
         return
+    yield from _other_structure(subject, treedef)
     yield from _path_symptoms(obj, pairs)
+
+
+def _other_structure(subject: Subject, treedef: Any) -> Iterator[Symptom]:
+    if treedef_difference(subject.treedef, jax.tree.structure(subject.obj)):
+        return  # no two flattens agree
+    found = treedef_difference(subject.treedef, treedef)
+    if found is not None:
+        left, right = describe(found.left), describe(found.right)
+        text = f"{found.where} is {left} with flatten and {right} with tree_flatten_with_path"
+        cause = _disagree(subject.obj)
+        yield Symptom("key-paths", text, cause, implied_by=frozenset({"treedef", "round-trip"}))
 
 
 def _same_leaf(one: Any, other: Any) -> bool:

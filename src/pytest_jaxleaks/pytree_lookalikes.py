@@ -53,26 +53,27 @@ class Recipe:
 
     def with_arrays(self, change: Callable[[Any], Any]) -> Any:
         """Build from arguments whose arrays have gone through ``change``."""
-        args, kwargs = jax.tree.map(
+        args, kwargs = self._with(change)
+        return self.build(*args, **kwargs)
+
+    def _with(self, change: Callable[[Any], Any]) -> Any:
+        """Return the arguments with ``change`` applied to what of them may be traced."""
+        return _mapped(
             lambda leaf: change(leaf) if self.traced(leaf) else leaf, (self.args, self.kwargs)
         )
-        return self.build(*args, **kwargs)
 
     def inside_jit(self) -> Any:
         """Build inside ``jit``, with the arrays among the arguments traced, and return the object.
 
         As ``jit`` does, the leaves leave the trace as outputs and the treedef as it is.
         """
-        leaves, treedef = jax.tree.flatten((self.args, self.kwargs))
-        mask = [self.traced(leaf) for leaf in leaves]
+        given_arrays: list[Any] = []
+        self._with(lambda leaf: given_arrays.append(leaf))
         outside: list[Any] = []
 
         def build(arrays: list[Any]) -> list[Any]:
             given = iter(arrays)
-            filled = [
-                next(given) if take else leaf for leaf, take in zip(leaves, mask, strict=True)
-            ]
-            args, kwargs = jax.tree.unflatten(treedef, filled)
+            args, kwargs = self._with(lambda _: next(given))
             built, structure = jax.tree.flatten(self.build(*args, **kwargs))
             data = [is_data(leaf) for leaf in built]
             outside[:] = [
@@ -82,12 +83,26 @@ class Recipe:
             ]
             return [leaf for leaf, out in zip(built, data, strict=True) if out]
 
-        arrays = jax.jit(build)([leaf for leaf, take in zip(leaves, mask, strict=True) if take])
+        arrays = jax.jit(build)(given_arrays)
         structure, data, fixed = outside
         given = iter(arrays)
         return jax.tree.unflatten(
             structure, [next(given) if out else x for out, x in zip(data, fixed, strict=True)]
         )
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """Map over the leaves as ``jax.tree.map`` does, and keep the order of keys in dicts."""
+
+    def is_dict(child: Any) -> bool:
+        return type(child) is dict
+
+    def inner(child: Any) -> Any:
+        if is_dict(child):
+            return {key: _mapped(change, held) for key, held in child.items()}
+        return change(child)
+
+    return jax.tree.map(inner, value, is_leaf=is_dict)
 
 
 def recipe_of(
@@ -103,7 +118,12 @@ def recipe_of(
     if build is not None:
         twin, again = (build(*args) for _ in range(2))
         return Recipe(build, tuple(args), {}, lambda leaf: isinstance(leaf, jax.Array), twin, again)
-    kwargs = _constructor_arguments(subject.obj)
+    return _constructor_recipe(subject, optional=True)
+
+
+def _constructor_recipe(subject: Subject, optional: bool) -> Recipe | None:
+    """Try the class's constructor, with a value for optional parameters or without."""
+    kwargs = _constructor_arguments(subject.obj, optional)
     if kwargs is None:
         return None
     own = {id(leaf) for leaf in subject.data_leaves()}
@@ -119,7 +139,14 @@ def recipe_of(
     return Recipe(type(subject.obj), (), kwargs, traced, twin, again) if trusted else None
 
 
-def _constructor_arguments(obj: Any) -> dict[str, Any] | None:
+def _constructor_arguments(obj: Any, optional: bool) -> dict[str, Any] | None:
+    """Read the arguments of the constructor from the attributes of their names.
+
+    Args:
+        obj: the object.
+        optional: give a value to parameters with a default too. Without it the constructor
+            computes by itself what it keeps, such as a number that it reads from an array.
+    """
     if type(obj).__module__ == "builtins" or isinstance(obj, tuple):
         return None
     fields = dict(attributes(obj))
@@ -134,7 +161,7 @@ def _constructor_arguments(obj: Any) -> dict[str, Any] | None:
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
             return None
-        if held:
+        if held and (optional or parameter.default is parameter.empty):
             found[parameter.name] = fields[held[0]]
         elif parameter.default is parameter.empty:
             return None
@@ -173,7 +200,21 @@ def construction_symptoms(subject: Subject, recipe: Recipe) -> Iterator[Symptom 
     yield from found
     if not found:
         yield from _from_other_values(subject, recipe)
+        yield from _by_its_defaults(subject, recipe)
     yield from _inside_jit(subject, recipe)
+
+
+def _by_its_defaults(subject: Subject, recipe: Recipe) -> Iterator[Symptom]:
+    """Build the object from what the constructor demands, and let it find the rest by itself."""
+    plain = None if recipe.args else _constructor_recipe(subject, optional=False)
+    if plain is None or plain.kwargs.keys() == recipe.kwargs.keys():
+        return
+    if _same(subject, plain.twin):
+        yield from _from_other_values(subject, plain)
+        return
+    twin, again = jax.tree.structure(plain.twin), jax.tree.structure(plain.again)
+    doing = "built twice with the same defaults"
+    yield from difference_symptom(twin, again, doing, subject.obj, not _is_marker(twin, again))
 
 
 def _is_marker(one: Any, other: Any) -> bool:

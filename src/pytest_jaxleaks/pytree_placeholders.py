@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from pytest_jaxleaks import pytree_hints as hints
-from pytest_jaxleaks.pytree_causes import cause_of, treedef_difference
+from pytest_jaxleaks.pytree_causes import cause_of, outermost_code, treedef_difference
 from pytest_jaxleaks.pytree_findings import Cause, Symptom
 from pytest_jaxleaks.pytree_subject import first_line, type_name
 
@@ -27,25 +27,30 @@ def placeholder_symptoms(subject: Subject) -> Iterator[Symptom]:
     if not any(subject.data):
         return
     found: dict[tuple[str, str, bool], tuple[Symptom, list[str]]] = {}
+    refused: _Refused = {}
     for name, make in _PLACEHOLDERS.items():
         values = make(subject)
-        symptom = None if values is None else _placed(subject, name, values)
+        symptom = None if values is None else _placed(subject, name, values, refused)
         if symptom is not None:
             same = symptom.text, symptom.cause.key, symptom.broken
             found.setdefault(same, (symptom, []))[1].append(name)
     for symptom, names in found.values():
         text = symptom.text.format(", ".join(names))
         yield dataclasses.replace(symptom, text=text)
-    yield from _traced(subject)
+    yield from _traced(subject, refused)
 
 
-def _placed(subject: Subject, name: str, values: list[Any]) -> Symptom | None:
+_Refused = dict[str, Cause]
+"""What has refused a placeholder already, by the function through which its errors come out."""
+
+
+def _placed(subject: Subject, name: str, values: list[Any], refused: _Refused) -> Symptom | None:
     """Unflatten with one kind of placeholder; the symptom's text has a gap for its name."""
     obj = subject.obj
     try:
         rebuilt = subject.rebuilt_with(values)
     except Exception as error:
-        cause = cause_of(error, f"unflatten with {name}", hints.skip_init(obj))
+        cause = _refusal(error, f"unflatten with {name}", hints.skip_init(obj), refused)
         text = f"unflatten with {{}}: {_text(error)}"
         return Symptom("placeholders", text, cause, implied_by=_CONVERTS)
     ids = {id(value) for value in values}
@@ -57,10 +62,11 @@ def _placed(subject: Subject, name: str, values: list[Any]) -> Symptom | None:
             given = iter(expected)
             expected = [None if leaf is None else next(given) for leaf in before]
     except Exception as error:
+        cause = _refusal(error, f"flatten with {name}", hints.register_dataclass(obj), refused)
         return Symptom(
             "placeholders",
             f"flatten of an object filled with {{}}: {_text(error)}",
-            cause_of(error, f"flatten with {name}", hints.register_dataclass(obj)),
+            cause,
             broken=name == "object()",
             implied_by=_CONVERTS,
         )
@@ -91,6 +97,23 @@ def _placed(subject: Subject, name: str, values: list[Any]) -> Symptom | None:
     return None
 
 
+def _refusal(error: Exception, doing: str, hint: str | None, refused: _Refused) -> Cause:
+    """Blame the code that refused a placeholder; one function that refuses several is one cause.
+
+    It is told by its outermost frame: how deep it comes depends on the placeholder.
+    """
+    return refused.setdefault(outermost_code(error), cause_of(error, doing, hint))
+
+
+def _fail_alone(values: list[Any]) -> bool:
+    """Whether the leaves cannot be traced at all: then the object is not to blame."""
+    try:
+        jax.make_jaxpr(lambda *leaves: leaves[:0])(*values)
+    except Exception:
+        return True
+    return False
+
+
 def _text(error: Exception) -> str:
     return first_line(error).replace("{", "{{").replace("}", "}}")
 
@@ -108,7 +131,7 @@ def _leaves_by_type(obj: Any) -> Cause:
     )
 
 
-def _traced(subject: Subject) -> Iterator[Symptom]:
+def _traced(subject: Subject, refused: _Refused) -> Iterator[Symptom]:
     """Unflatten with tracers, and look whether that computes anything."""
     values = subject.data_leaves()
     try:
@@ -116,7 +139,9 @@ def _traced(subject: Subject) -> Iterator[Symptom]:
             *values
         )
     except Exception as error:
-        cause = cause_of(error, "unflatten with tracers", hints.skip_init(subject.obj))
+        if _fail_alone(values):
+            return
+        cause = _refusal(error, "unflatten with tracers", hints.skip_init(subject.obj), refused)
         text = f"unflatten with tracers: {first_line(error)}"
         yield Symptom("placeholders", text, cause, implied_by=_CONVERTS)
         return

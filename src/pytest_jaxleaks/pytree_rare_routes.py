@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from pytest_jaxleaks.pytree_causes import cause_of
 from pytest_jaxleaks.pytree_findings import Symptom
-from pytest_jaxleaks.pytree_routes import DEEPER, fails_for_bare_leaves
+from pytest_jaxleaks.pytree_routes import DEEPER, fails_for_bare_leaves, is_wide
 from pytest_jaxleaks.pytree_subject import first_line, type_name
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ def run_rare_route(name: str, subject: Subject, demanded: bool) -> Iterator[Symp
         subject: the object.
         demanded: the caller asked for it, so that a failure is breakage and no limit.
     """
+    if is_wide(subject) and not demanded:
+        yield f"{name}: not tried, as there are {sum(subject.data)} arrays"
+        return
     try:
         RARE_ROUTES[name](subject)
     except Exception as error:

@@ -11,6 +11,7 @@ import numpy as np
 
 from pytest_jaxleaks import pytree_hints as hints
 from pytest_jaxleaks.hidden_values import tracer_symptoms
+from pytest_jaxleaks.leaves import is_array_like
 from pytest_jaxleaks.pytree_causes import cause_of
 from pytest_jaxleaks.pytree_contract import difference_symptom
 from pytest_jaxleaks.pytree_findings import Cause, Symptom
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_jaxleaks.pytree_subject import Subject
 
-__all__ = ["DEEPER", "ROUTES", "fails_for_bare_leaves", "run_route", "same_result"]
+__all__ = ["DEEPER", "OTHER_RESULT", "ROUTES", "fails_for_bare_leaves", "run_route", "same_result"]
 
 DEEPER = frozenset({"round-trip", "nothing-hides", "placeholders", "treedef", "key-paths"})
 """The parts of the contract whose breakage explains what goes wrong in a transformation."""
@@ -33,6 +34,16 @@ _LOOKS = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
+
+
+_MANY = 1_000
+"""With more arrays than this, compilers need minutes: what can be, is traced only."""
+
+_TRACED_ONLY = frozenset({"jit", "jit construction", "scan", "cond", "donation"})
+_TOO_LONG = frozenset({"grad", "map"})
+
+
+OTHER_RESULT = "the probe gives another result than on the original"
 
 
 class RouteFailedError(Exception):
@@ -204,7 +215,13 @@ def run_route(name: str, subject: Subject, probe: Any, expected: Any) -> Iterato
         probe: a function of the object that uses it, or None.
         expected: what ``probe`` returned for the object itself.
     """
+    if name in _TOO_LONG and is_wide(subject):
+        yield f"{name}: not tried, as there are {sum(subject.data)} arrays"
+        return
     try:
+        if name in _TRACED_ONLY and is_wide(subject):
+            yield from _traced(name, subject)
+            return
         found = ROUTES[name](subject)
         if found is None:
             return
@@ -227,6 +244,29 @@ def run_route(name: str, subject: Subject, probe: Any, expected: Any) -> Iterato
         yield from _used_under_vmap(subject, probe, expected)
 
 
+def is_wide(subject: Subject) -> bool:
+    """Whether the object has so many arrays that compilers need minutes for it."""
+    return sum(subject.data) > _MANY
+
+
+def _traced(name: str, subject: Subject) -> Iterator[Symptom]:
+    """Trace a route without compiling it: what comes out has the right treedef, or has not."""
+    came_out = []
+
+    def through(values: list[Any]) -> list[Any]:
+        found = ROUTES[name](take_apart(subject.rebuilt_with(values)))
+        leaves, treedef = jax.tree.flatten(found)
+        came_out.append((type(found), treedef))
+        return [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
+
+    jax.make_jaxpr(through)(subject.data_leaves())
+    cls, treedef = came_out[0]
+    if cls is not type(subject.obj) and not jax.tree_util.treedef_is_leaf(treedef):
+        raise RouteFailedError(f"comes back as {cls.__qualname__}")
+    expected = jax.tree.structure(subject.dynamic)
+    yield from difference_symptom(expected, treedef, f"through {name}", subject.obj)
+
+
 def _compared(name: str, subject: Subject, found: Any) -> Iterator[Symptom]:
     leaves, treedef = jax.tree.flatten(found)
     if type(found) is not type(subject.obj) and not jax.tree_util.treedef_is_leaf(treedef):
@@ -238,14 +278,14 @@ def _compared(name: str, subject: Subject, found: Any) -> Iterator[Symptom]:
 
 def _used_under_vmap(subject: Subject, probe: Any, expected: Any) -> Iterator[Symptom]:
     def use(obj: Any) -> Any:
-        return probe(subject.restored(obj))
+        return _arrays(probe(subject.restored(obj)))  # vmap returns nothing else
 
     try:
         found = jax.vmap(use)(_batched(subject))
-        _compare_probe(expected, _first(found))
+        _compare_probe(_arrays(expected), _first(found))
     except RouteFailedError as error:
         cause = Cause(
-            f"vmap:{error}", f"used under vmap, {type_name(subject.obj)} differs: {error}"
+            f"route:{error}", f"used under vmap, {type_name(subject.obj)} differs: {error}"
         )
         yield Symptom("through", f"used under vmap: {error}", cause, implied_by=DEEPER)
     except Exception as error:
@@ -255,9 +295,13 @@ def _used_under_vmap(subject: Subject, probe: Any, expected: Any) -> Iterator[Sy
         yield Symptom("through", text, cause, not isinstance(error, _LOOKS), implied_by=DEEPER)
 
 
+def _arrays(result: Any) -> list[Any]:
+    return [leaf for leaf in jax.tree.leaves(result) if is_array_like(leaf)]
+
+
 def _compare_probe(expected: Any, found: Any) -> None:
     if not same_result(expected, found):
-        raise RouteFailedError("the probe gives another result than on the original")
+        raise RouteFailedError(OTHER_RESULT)
 
 
 def same_result(expected: Any, found: Any) -> bool:

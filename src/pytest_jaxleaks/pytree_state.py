@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from pytest_jaxleaks import pytree_hints as hints
-from pytest_jaxleaks.links import attributes, key_text
+from pytest_jaxleaks.links import attributes, dotted_name, key_text
 from pytest_jaxleaks.pytree_causes import describe
 from pytest_jaxleaks.pytree_findings import Cause, Symptom
 from pytest_jaxleaks.pytree_subject import same_value, type_name
@@ -98,8 +98,8 @@ class _Verdict(enum.Enum):
 def _verdict(lost: _Lost, obj: Any, twin: Any) -> _Verdict:
     """Judge by what a freshly built object has there, and by what takes the attribute's place."""
     missing, private = lost.after is _MISSING, lost.name.startswith("_")
-    if missing and _comes_back(lost):
-        return _Verdict.CACHE
+    if (missing and _comes_back(lost)) or dotted_name(type(lost.owner)).startswith("jax"):
+        return _Verdict.CACHE  # JAX itself puts labels on its own objects
     emptied = missing or lost.after is None or _is_empty(lost.after)
     like_new = lost.owner is obj and _is_like_new(lost, twin)
     if like_new and emptied and (private or not missing):
@@ -107,7 +107,8 @@ def _verdict(lost: _Lost, obj: Any, twin: Any) -> _Verdict:
     if private and emptied:
         return _Verdict.EMPTIED
     falls_back = missing and hasattr(type(lost.owner), lost.name)
-    return _Verdict.DOUBTFUL if like_new or falls_back else _Verdict.LOST
+    a_librarys = private and hints.is_installed(type(lost.owner))  # its author knows why
+    return _Verdict.DOUBTFUL if like_new or falls_back or a_librarys else _Verdict.LOST
 
 
 def _is_empty(value: Any) -> bool:
@@ -161,11 +162,17 @@ def _same(item: _Lost, exchanged: dict[int, Any]) -> bool | None:
         return False
     if isinstance(before, _OPAQUE):
         return True
-    if issubclass(type(before), (tuple, list, dict)) and len(before) != len(after):
+    if _size(before) != _size(after):
         return False
-    if issubclass(type(before), dict) and before.keys() != after.keys():
+    if issubclass(type(before), dict) and dict.keys(before) != dict.keys(after):
         return False
     return None
+
+
+def _size(value: Any) -> int:
+    """Return the length of a builtin container, also of one whose class has another ``len``."""
+    base = next((base for base in (tuple, list, dict) if issubclass(type(value), base)), None)
+    return base.__len__(value) if base else 0
 
 
 def _is_leaf_like(after: Any, exchanged: dict[int, Any]) -> bool:
@@ -184,12 +191,16 @@ def _equal(before: Any, after: Any) -> bool:
 
 def _children(item: _Lost) -> Iterator[_Lost]:
     before, after = item.before, item.after
-    if issubclass(type(before), (tuple, list)):  # what isinstance says, an object can make up
-        for index, pair in enumerate(zip(before, after, strict=True)):
+    # What isinstance says, and what a subclass iterates over, an object can make up.
+    base = tuple if issubclass(type(before), tuple) else list
+    if issubclass(type(before), base):
+        pairs = zip(base.__iter__(before), base.__iter__(after), strict=True)
+        for index, pair in enumerate(pairs):
             yield _Lost(item.owner, f"{item.name}[{index}]", *pair)
     elif issubclass(type(before), dict):
-        for key in before:
-            yield _Lost(item.owner, f"{item.name}[{key_text(key)}]", before[key], after[key])
+        for key, value in dict.items(before):
+            name = f"{item.name}[{key_text(key)}]"
+            yield _Lost(item.owner, name, value, dict.__getitem__(after, key))
     left = dict(attributes(before))
     right = dict(attributes(after))
     for name, value in left.items():

@@ -106,6 +106,8 @@ def is_data(leaf: Any) -> bool:
 
 
 def _is_jax_type(leaf: Any) -> bool:
+    if type(leaf) is int:
+        return leaf.bit_length() < 8 * _int_size()
     if isinstance(leaf, (jax.Array, bool, int, float, complex)):
         return True
     if not isinstance(leaf, (np.ndarray, np.generic)):
@@ -115,6 +117,11 @@ def _is_jax_type(leaf: Any) -> bool:
     except Exception:
         return False
     return True
+
+
+def _int_size() -> int:
+    """Return how many bytes an integer of JAX has: a larger Python integer cannot be traced."""
+    return int(np.dtype(jax.dtypes.canonicalize_dtype(np.int64)).itemsize)
 
 
 def nodes(obj: Any, limit: int = 10_000) -> Iterator[tuple[str, Any]]:

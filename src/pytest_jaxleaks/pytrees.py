@@ -19,9 +19,11 @@ from pytest_jaxleaks.pytree_contract import (
 )
 from pytest_jaxleaks.pytree_copies import copy_symptoms
 from pytest_jaxleaks.pytree_findings import CONTRACTS, Cause, Symptom, group_by_cause
-from pytest_jaxleaks.pytree_hints import register_dataclass
+from pytest_jaxleaks.pytree_hints import register_container, register_dataclass
 from pytest_jaxleaks.pytree_key_paths import key_path_symptoms
 from pytest_jaxleaks.pytree_lookalikes import construction_symptoms, like_symptoms, recipe_of
+from pytest_jaxleaks.pytree_nesting import nesting_symptoms
+from pytest_jaxleaks.pytree_optional_fields import optional_field_symptoms
 from pytest_jaxleaks.pytree_placeholders import placeholder_symptoms
 from pytest_jaxleaks.pytree_rare_routes import RARE_ROUTES, run_rare_route
 from pytest_jaxleaks.pytree_report import PytreeReport
@@ -39,6 +41,7 @@ from pytest_jaxleaks.pytree_subject import (
     take_apart,
     type_name,
 )
+from pytest_jaxleaks.pytree_use import changed_by_use, has_arrays, steady
 from pytest_jaxleaks.pytree_watch import watched
 
 if TYPE_CHECKING:
@@ -77,7 +80,7 @@ def check_pytree(
         through: names of transformations. Besides the default ones ``jacfwd``, ``jacrev``,
             ``hessian``, ``lower`` and ``export`` are known: they are always tried, and what fails
             there is a limit, unless it is named here. ``key-paths`` makes anonymous key paths
-            breakage.
+            breakage, and ``optional-fields`` fields that are None now and arrays later.
         like: another object that is built alike, with other values: its treedef must be equal.
         build: the function that made the object, if it can be called again: it is called once more,
             and once inside ``jit``. By default the class's constructor is tried.
@@ -88,7 +91,8 @@ def check_pytree(
 
     Raises:
         PytreeCheckError: the contract is broken; ``findings`` has one entry per cause.
-        InvalidArgumentError: an argument cannot be used.
+        InvalidArgumentError: an argument cannot be used; a probe whose result is not the same
+            each time, or has no arrays, too.
 
     Results of ``probe`` are compared within the square root of the dtype's machine epsilon,
     relative to the largest entry (half of the digits: transformations may reorder sums); leaves
@@ -112,8 +116,8 @@ def check_pytree(
 
 
 def _checked_names(through: Any) -> tuple[str, ...]:
-    known = [*ROUTES, *RARE_ROUTES, "key-paths"]
-    if isinstance(through, str):
+    known = [*ROUTES, *RARE_ROUTES, "key-paths", "optional-fields"]
+    if isinstance(through, (str, bytes)):
         raise InvalidArgumentError(
             f"through must be a sequence of names, and is the text {through!r}"
         )
@@ -170,6 +174,10 @@ _Found = Symptom | str
 def _run(request: _Request) -> Iterator[_Found]:
     """Run every check; yield symptoms, and reasons (as text) for what was skipped."""
     obj = request.obj
+    nested = list(nesting_symptoms(obj))
+    if nested:
+        yield from nested
+        return
     try:
         subject = take_apart(obj)
     except Exception as error:
@@ -187,22 +195,32 @@ def _run(request: _Request) -> Iterator[_Found]:
 def _refused(subject: Subject) -> Symptom | None:
     """Return why the object cannot be checked at all, or None."""
     name = type_name(subject.obj)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(subject.obj):
-        where = f"{jax.tree_util.keystr(path) or 'the object'} of {name}"
+    for index, leaf in enumerate(subject.leaves):
         if isinstance(leaf, jax.core.Tracer):
+            where = _leaf_name(subject, index)
             line = (
                 f"{where} is a tracer: check_pytree runs inside a transformation, "
                 "or the tracer leaked from one"
             )
             return Symptom("construction", line, Cause("tracer", line))
         if isinstance(leaf, jax.Array) and leaf.is_deleted():
+            where = _leaf_name(subject, index)
             line = f"{where} is an array that has been deleted, by donation or by hand"
             return Symptom("round-trip", line, Cause("deleted", line))
     if len(subject.leaves) == 1 and subject.leaves[0] is subject.obj and _is_opaque(subject.obj):
         line = f"{name} is no pytree: JAX takes the whole object for one leaf"
-        mend = register_dataclass(subject.obj)
+        mend = register_container(subject.obj) or register_dataclass(subject.obj)
         return Symptom("round-trip", line, Cause("unregistered", line, mend))
     return None
+
+
+def _leaf_name(subject: Subject, index: int) -> str:
+    name = type_name(subject.obj)
+    try:
+        path = jax.tree_util.tree_leaves_with_path(subject.obj)[index][0]
+    except Exception:  # key paths that do not work are reported as such
+        return f"leaf {index} of {name}"
+    return f"{jax.tree_util.keystr(path) or 'the object'} of {name}"
 
 
 def _is_opaque(leaf: Any) -> bool:
@@ -217,6 +235,8 @@ def _guarded(check: Callable[[], Iterable[_Found]]) -> Iterator[_Found]:
     """Turn a fault of our own into a warning: it says nothing about the object."""
     try:
         yield from check()
+    except InvalidArgumentError:
+        raise
     except Exception:
         warn_of_own_fault("finish a check of a pytree")
 
@@ -230,7 +250,8 @@ def _at_rest(subject: Subject, request: _Request) -> Iterator[_Found]:
         lambda: round_trip_symptoms(subject),
         lambda: hidden_symptoms(subject),
         lambda: placeholder_symptoms(subject),
-        lambda: _key_paths(subject, request),
+        lambda: _on_demand("key-paths", key_path_symptoms(subject), request),
+        lambda: _on_demand("optional-fields", optional_field_symptoms(subject), request),
         lambda: like_symptoms(subject, request.like) if request.like is not None else (),
         lambda: construction_symptoms(subject, recipe) if recipe is not None else (),
         lambda: _parts_built_again(subject),
@@ -266,29 +287,24 @@ def _recipe(subject: Subject, request: _Request) -> tuple[Recipe | None, list[st
     try:
         return recipe_of(subject, request.build, request.args), []
     except Exception as error:
-        return None, [f"construction: build raises {first_line(error)}"]
+        if request.build is None:
+            return None, [f"construction: {first_line(error)}"]
+        raise InvalidArgumentError(
+            f"build must be a function of args, {len(request.args)} of them, "
+            f"that makes the object again, and raises {first_line(error)}"
+        ) from error
 
 
-def _key_paths(subject: Subject, request: _Request) -> Iterator[Symptom]:
-    demanded = "key-paths" in request.through
-    for symptom in key_path_symptoms(subject):
+def _on_demand(name: str, found: Iterator[Symptom], request: _Request) -> Iterator[Symptom]:
+    """Make breakage of limits that the caller asked for by name."""
+    demanded = name in request.through
+    for symptom in found:
         yield dataclasses.replace(symptom, broken=symptom.broken or demanded)
-
-
-def _changed_by_use(subject: Subject) -> Symptom:
-    name = type_name(subject.obj)
-    return Symptom(
-        "treedef",
-        "its treedef after the probe differs from the one before: an object that has been used "
-        "and one that has not cannot meet in cond or scan",
-        Cause("use", f"using {name} changes its treedef: it keeps a result among its fields"),
-        broken=False,
-        implied_by=frozenset({"treedef", "round-trip"}),
-    )
 
 
 def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
     """Send the object through transformations, and use it there."""
+    given = request.probe is not None
     probe = request.probe or default_probe(subject.obj)
     expected = None
     if probe is not None:
@@ -303,15 +319,19 @@ def _in_motion(subject: Subject, request: _Request) -> Iterator[_Found]:
                 implied_by=frozenset(CONTRACTS),
             )
             probe = None
+        else:
+            probe = probe if has_arrays(expected, given) else None
     used = take_apart(subject.obj)
-    if treedef_difference(subject.treedef, used.treedef):
-        yield _changed_by_use(subject)
+    steady_now = treedef_difference(used.treedef, jax.tree.structure(subject.obj)) is None
+    if steady_now and treedef_difference(subject.treedef, used.treedef):
+        yield changed_by_use(subject.obj)
     subject = used
     if not any(subject.data):
         yield "transformations: it has no arrays among its leaves"
         return
     for name in ROUTES:
         if name in request.through:
-            yield from run_route(name, subject, probe, expected)
+            found = run_route(name, subject, probe, expected)
+            yield from steady(found, probe, subject.obj, expected, given)
     for name in RARE_ROUTES:
         yield from run_rare_route(name, subject, name in request.through)
