@@ -150,3 +150,37 @@ def test_no_single_test_is_blamed_for_what_two_do() -> None:
     assert culprit(["a", "b"], lambda tests: len(tests) == 2) is None
     assert culprit([], lambda _: True) is None
     assert culprit([str(i) for i in range(1000)], lambda tests: "7" in tests, most_runs=3) is None
+
+
+def test_doctests_wrapped_errors_and_options_that_look_like_paths(
+    pytester: pytest.Pytester,
+) -> None:
+    """What JAX's checker raises is recognized inside of a doctest's error and of a user's.
+
+    The run's own options stay: ``models -k models`` has the path once.
+    """
+    folder = pytester.mkdir("models")
+    (folder / "test_models.py").write_text(
+        '''
+import jax
+W = []
+
+def doc():
+    """
+    >>> keep = []
+    >>> _ = jax.jit(lambda x: (keep.append(x), x)[1])(1.0)
+    """
+
+def test_wrapped():
+    try:
+        jax.jit(lambda x: (W.append(x), x)[1])(1.0)
+    except Exception as error:
+        raise ExceptionGroup("failed", [ValueError("solver"), error])
+'''
+    )
+    options = ("--doctest-modules", "--jax-leaks", "--jax-leaks-triage")
+    text = str(pytester.runpytest_inprocess(*options, "models", "-k", "models").stdout)
+    section = text.partition("triage of tracer leaks")[2]
+    assert section.count("leaks when it runs alone in a fresh process, too") == 2
+    assert section.count("JAX's own checker sees it when") == 2
+    assert "cannot be run alone" not in section

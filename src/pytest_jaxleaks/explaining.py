@@ -12,13 +12,13 @@ import pytest
 from pytest_jaxleaks.guarding import warn_of_own_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
     from types import FrameType
 
     from pytest_jaxleaks.leaks import CodeUnderTest
     from pytest_jaxleaks.roots import Surroundings
 
-__all__ = ["add_options", "configure"]
+__all__ = ["add_options", "configure", "error_of_checker"]
 
 _SECTION = "JAX error explained"
 # Finding out who holds a value takes some tenths of a second; a suite in which everything fails
@@ -100,7 +100,7 @@ class _Explainer:
 
     def _explain(self, error: BaseException, node: pytest.Item | pytest.Collector) -> list[str]:
         frames = _user_frames(error)
-        if _is_of_checker(error):
+        if is_of_checker(error):
             return self._explain_checker(error, node, frames)
         if type(error).__name__ != "UnexpectedTracerError":
             from pytest_jaxleaks.concretization import Concretization, explain
@@ -150,20 +150,38 @@ def _jax_error(error: BaseException | None) -> BaseException | None:
     if errors is None:
         return None
     kinds = tuple(kind for name in _EXPLAINED if isinstance(kind := getattr(errors, name, 0), type))
+    return next(
+        (each for each in _parts(error) if isinstance(each, kinds) or is_of_checker(each)), None
+    )
+
+
+def error_of_checker(error: BaseException | None) -> BaseException | None:
+    """Return the first error of JAX's leak checker among an error and its parts."""
+    return next(filter(is_of_checker, _parts(error)), None)
+
+
+def _parts(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, what it was raised from, and what it consists of, nearest first."""
     waiting: list[BaseException | None] = [error]
     for _ in range(_DEEPEST_CAUSE):
-        if not waiting:
-            break
-        each = waiting.pop(0)
-        if each is not None and (isinstance(each, kinds) or _is_of_checker(each)):
-            return each
+        each = waiting.pop(0) if waiting else None
         if each is not None:
+            yield each
             context = None if each.__suppress_context__ else each.__context__
-            waiting += [each.__cause__, context, *getattr(each, "exceptions", ())]
-    return None
+            parts = getattr(each, "exceptions", ())
+            waiting += [each.__cause__, context, *parts, *_of_doctest(each)]
 
 
-def _is_of_checker(error: BaseException) -> bool:
+def _of_doctest(error: BaseException) -> list[BaseException]:
+    """Return what a doctest's error has in its own way, and pytest's error of several of them."""
+    failures = getattr(error, "failures", None)
+    if type(error).__module__.startswith("_pytest") and isinstance(failures, list):
+        return failures
+    raised = getattr(error, "exc_info", None) if type(error).__module__ == "doctest" else None
+    return [raised[1]] if isinstance(raised, tuple) else []
+
+
+def is_of_checker(error: BaseException) -> bool:
     """Tell whether JAX's leak checker raised: its report, or its own failure to describe a leak.
 
     The latter is an IndexError that leaves ``contextlib``'s frame of a context manager of JAX's

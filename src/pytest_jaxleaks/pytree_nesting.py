@@ -25,6 +25,8 @@ _LEAVES = (
     *(jax.Array, np.ndarray, np.generic, str, bytes, int, float, complex, type(None), type),
     *(types.FunctionType, types.BuiltinFunctionType, types.ModuleType),
 )
+# JAX's C++ code does, with Python's recursion limit.
+_OBEYS_THE_LIMIT: bool = sys.version_info < (3, 12)
 _FRAMES_OF_OTHERS = 100
 """Left of the recursion limit for whoever calls JAX."""
 
@@ -61,7 +63,7 @@ def _deepest() -> int:
 def _too_deep(name: str) -> Symptom | str:
     """Before Python 3.12 JAX's C++ code obeys the recursion limit, and cannot go deeper."""
     line = f"{name} is nested more than {_deepest()} deep"
-    if sys.version_info >= (3, 12):
+    if not _OBEYS_THE_LIMIT:
         return f"everything: {line}"
     line += ": JAX cannot flatten it"
     return Symptom("round-trip", line, Cause("nesting", line))

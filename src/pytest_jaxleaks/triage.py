@@ -171,6 +171,8 @@ _CHECKER = {
 
 def _told(texts: Mapping[str, str], outcome: Outcome) -> str:
     text = texts[outcome.kind]
+    if not outcome.source:
+        text = text.replace("`{source}`", "the call")
     return text.format(message=outcome.message, place=outcome.place, source=outcome.source)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_jaxleaks import triage
+from pytest_jaxleaks.explaining import error_of_checker
 from pytest_jaxleaks.report import write_atomically
 
 if TYPE_CHECKING:
@@ -128,11 +129,20 @@ class _Triage:
         """Return this run's arguments without the tests that were chosen."""
         arguments = [str(each) for each in self._config.invocation_params.args]
         for chosen in reversed(self._config.option.file_or_dir or []):
-            for position in range(len(arguments) - 1, -1, -1):
-                if arguments[position] == chosen:
-                    del arguments[position]
-                    break
+            found = [i for i, each in enumerate(arguments) if each == chosen]
+            rests = [arguments[:i] + arguments[i + 1 :] for i in reversed(found)]
+            # ``models -k models``: one of the two is the value of an option.
+            likely = [rest for rest in rests if self._options(rest) == self._options(arguments)]
+            arguments = next(iter(likely or rests), arguments)
         return arguments
+
+    def _options(self, arguments: Sequence[str]) -> dict[str, Any] | None:
+        """Return what pytest makes of arguments, but for the tests; None if it takes none of it."""
+        try:
+            options = vars(self._config._parser.parse_known_args(list(arguments)))
+        except Exception:  # pytest's own complaints, and a parser that has changed
+            return None
+        return {name: value for name, value in options.items() if name != "file_or_dir"}
 
     def _overrides(self, mode: str) -> list[str]:
         manager = self._config.pluginmanager
@@ -168,6 +178,9 @@ class _Child:
         """Take down how a phase ended, and where."""
         report = yield
         error = call.excinfo.value if call.excinfo is not None else None
+        message = _first_line(error)
+        if self._mode == "checker" and (of_checker := error_of_checker(error)) is not None:
+            error, message = of_checker, "Leaked trace"
         place, source = _where(error, item.config.rootpath)
         leaks = getattr(report, "jax_leaks", []) + getattr(report, "jax_leaks_accepted", [])
         self._phases.append(
@@ -177,7 +190,7 @@ class _Child:
                 "outcome": report.outcome,
                 "holders": [leak["holder"] for leak in leaks],
                 "error": type(error).__name__ if error is not None else "",
-                "message": _first_line(error),
+                "message": message,
                 "place": place,
                 "source": source,
             }
