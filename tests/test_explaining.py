@@ -403,3 +403,21 @@ def test_the_right_argument_and_the_right_value_are_named(pytester: pytest.Pytes
     assert "eqx.field(static=True)" in of_equinox
     assert "State.value" in of_vmap
     assert "OTHER" not in of_vmap
+
+
+@pytest.mark.parametrize(
+    ("line", "need"),
+    [
+        ("return x if x > 0 else -x  # and so on", "a conditional expression chooses"),
+        ("return {'this and that': x if x > 0 else 1}", "a conditional expression chooses"),
+        ("return x / x.max() if x.max() > 1 else x", "a conditional expression chooses"),
+        ("big = bool(jnp.max(x) > 1)", "bool() decides"),
+        ("return max(x, 1)", "min, max or sorted compares"),
+        ("ok = x > 0 and x < 1", "`and`, `or` or `not` decides"),
+        ("if x.max() > 0:  # or not", "`if` chooses"),
+    ],
+)
+def test_the_need_is_read_from_the_code_and_not_from_words(line: str, need: str) -> None:
+    """Comments, strings and methods of an array do not count."""
+    lines = explain(Concretization("TracerBoolConversionError", "", line))
+    assert lines[0].startswith(need)

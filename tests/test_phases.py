@@ -216,3 +216,24 @@ def test_leaks():
     run = run_suite(pytester, LEAKY + source, option="-q")
     run.result.assert_outcomes(passed=3, failed=1)
     assert run.roots() == {"test_leaks": ["local variable 'box' of test_leaks"]}
+
+
+@pytest.mark.parametrize(
+    ("marker", "message"),
+    [
+        (
+            "allow_tracer_leak('why', strict='no')",
+            "*allow_tracer_leak: strict must be True or*'no'*",
+        ),
+        ("allow_tracer_leak()", "*allow_tracer_leak: *missing*reason*"),
+        ("allow_tracer_leak(reason=3)", "*allow_tracer_leak: reason must be a text*but was 3*"),
+        ("no_tracer_leak(ignore=3)", "*no_tracer_leak: ignore must*3*"),
+        ("no_tracer_leak(reason='why')", "*no_tracer_leak: *unexpected*reason*"),
+    ],
+)
+def test_a_wrong_marker_is_named(pytester: pytest.Pytester, marker: str, message: str) -> None:
+    """Before any test runs: which test, which marker, what was wrong."""
+    pytester.makepyfile(f"import pytest\n@pytest.mark.{marker}\ndef test_it(): pass")
+    result = pytester.runpytest_inprocess()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*::test_it: @pytest.mark.{message[1:]}"])

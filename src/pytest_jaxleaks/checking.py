@@ -130,9 +130,8 @@ class LeakCheck:
         for item in items:
             try:
                 item.stash[_MARK] = marks.leak_mark(item.iter_markers())
-            except (TypeError, InvalidArgumentError) as error:
-                name = "allow_tracer_leak" if "reason" in str(error) else "no_tracer_leak"
-                raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.{name}: {error}.") from None
+            except InvalidArgumentError as error:
+                raise pytest.UsageError(f"{item.nodeid}: {error}.") from None
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

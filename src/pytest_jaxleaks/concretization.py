@@ -130,7 +130,15 @@ _BOOL = (
         ),
     ),
     (
-        r".*\b(min|max|sorted)\(",
+        r".*\bif\b.+\belse\b",
+        "a conditional expression chooses by a traced value",
+        (
+            "jnp.where(condition, a, b) to choose between values",
+            "jax.lax.cond(condition, f, g, *args) to choose between computations",
+        ),
+    ),
+    (
+        r".*(?<![\w.])(min|max|sorted)\(",
         "min, max or sorted compares traced values",
         ("jnp.minimum, jnp.maximum or jnp.sort",),
     ),
@@ -143,7 +151,7 @@ _BOOL = (
 
 
 def _need_and_mends(failure: Concretization) -> tuple[str, tuple[str, ...]]:
-    line = failure.line
+    line = _code_of(failure.line)
     if failure.error == "TracerBoolConversionError":
         for pattern, need, mends in _BOOL:
             if re.match(pattern, line):
@@ -162,6 +170,12 @@ def _need_and_mends(failure: Concretization) -> tuple[str, tuple[str, ...]]:
             "jnp.nonzero(mask, size=n) has a size that is known",
         )
     return _number(line)
+
+
+def _code_of(line: str) -> str:
+    """Return a line without its comment, and without what its strings say."""
+    bare = re.sub(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", "''", line)
+    return bare.partition("#")[0].rstrip()
 
 
 def _integer(line: str) -> tuple[str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.patterns import check_patterns
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def no_tracer_leak(*, ignore: Any = ()) -> NoTracerLeak:
     return NoTracerLeak(check_patterns("ignore", ignore))
 
 
-def allow_tracer_leak(reason: Any, *, strict: Any = False) -> AllowTracerLeak:
+def allow_tracer_leak(reason: Any, strict: Any = False) -> AllowTracerLeak:
     """Return what ``@pytest.mark.allow_tracer_leak(reason=..., strict=...)`` says.
 
     Raises:
@@ -72,10 +73,13 @@ def leak_mark(marks: Iterable[pytest.Mark]) -> NoTracerLeak | AllowTracerLeak | 
         marks: the markers of a test, the closest first.
 
     Raises:
-        TypeError, InvalidArgumentError: the marker's arguments are not what it takes.
+        InvalidArgumentError: the marker's arguments are not what it takes; the message names it.
     """
     for mark in marks:
         read = _READERS.get(mark.name)
         if read is not None:
-            return read(*mark.args, **mark.kwargs)
+            try:
+                return read(*mark.args, **mark.kwargs)
+            except (TypeError, InvalidArgumentError) as error:
+                raise InvalidArgumentError(f"@pytest.mark.{mark.name}: {error}") from None
     return None
