@@ -366,3 +366,39 @@ def test_two_outputs_in_one_file_fail_at_the_start(
     result = pytester.runpytest_inprocess(*options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*is the file of --jax-leaks-* as well*"])
+
+
+_IMPORT = """
+import jax
+KEPT = []
+jax.jit(lambda x: KEPT.append(x) or x)(1.0)
+
+def test_it(): pass
+"""
+
+
+def test_a_leak_at_import_is_in_all_outputs(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What importing a test module leaks is annotated, in SARIF and on the page."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    pytester.makepyfile(test_imports=_IMPORT)
+    options = ("--jax-leaks", "--jax-leaks-sarif=out.sarif", "--jax-leaks-html=out.html")
+    result = pytester.runpytest_inprocess(*options)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "::error file=test_imports.py" in result.stdout.str()
+    for name in ("out.sarif", "out.html"):
+        assert "test_imports.KEPT" in (pytester.path / name).read_text("utf-8")
+
+
+def test_a_leak_at_import_can_be_a_known_one(pytester: pytest.Pytester) -> None:
+    """A baseline lists it like any other, and the run then passes; a BOM does no harm."""
+    pytester.makepyfile(test_imports=_IMPORT)
+    options = ("--jax-leaks", "--jax-leaks-baseline=known.toml")
+    assert pytester.runpytest_inprocess(*options, "--jax-leaks-write-baseline").ret == 0
+    known = pytester.path / "known.toml"
+    assert 'holder = "test_imports.KEPT"' in known.read_text("utf-8")
+    known.write_text(known.read_text("utf-8"), "utf-8-sig")
+    result = pytester.runpytest_inprocess(*options)
+    assert result.ret == 0
+    assert "fixed:" not in result.stdout.str()

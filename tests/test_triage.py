@@ -157,7 +157,7 @@ def test_doctests_wrapped_errors_and_options_that_look_like_paths(
 ) -> None:
     """What JAX's checker raises is recognized inside of a doctest's error and of a user's.
 
-    The run's own options stay: ``models -k models`` has the path once.
+    The run's own options stay, those of ``addopts`` too: ``models -k models`` has the path once.
     """
     folder = pytester.mkdir("models")
     (folder / "test_models.py").write_text(
@@ -178,7 +178,8 @@ def test_wrapped():
         raise ExceptionGroup("failed", [ValueError("solver"), error])
 '''
     )
-    options = ("--doctest-modules", "--jax-leaks", "--jax-leaks-triage")
+    pytester.makeini("[pytest]\naddopts = --doctest-modules models")
+    options = ("--jax-leaks", "--jax-leaks-triage")
     text = str(pytester.runpytest_inprocess(*options, "models", "-k", "models").stdout)
     section = text.partition("triage of tracer leaks")[2]
     assert section.count("leaks when it runs alone in a fresh process, too") == 2

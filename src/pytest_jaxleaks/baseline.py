@@ -71,7 +71,7 @@ def read(path: Path) -> tuple[KnownLeak, ...]:
             has the line and what was expected there.
     """
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgumentError(f"{path}: cannot be read as UTF-8 text: {error}") from None
     return parse(text, str(path))

@@ -159,7 +159,8 @@ class LeakCheck:
             if self._policy.everywhere:
                 self._before_tests = Findings("collection")
                 sighting = watch.look_back(Surroundings(), project(config))
-                self._before_tests.add(sighting.leaks, self._policy.accepts)
+                known = config.stash.get(KNOWN, ())
+                self._before_tests.add_sighting(sighting, self._policy.accepts, known)
             watch.start()
             threads.start()
             self._watch, self._threads = watch, threads

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from pytest_jaxleaks.jax_internals import is_internal_file
+
 __all__ = ["CONCRETIZATION_ERRORS", "Concretization", "explain"]
 
 CONCRETIZATION_ERRORS = (
@@ -38,13 +40,16 @@ def explain(failure: Concretization) -> list[str]:
     need, mends = _need_and_mends(failure)
     lines = [f"{need}, but while JAX traces a function its value is not known."]
     traced = re.search(
-        r"while tracing the function (\S+)(?: at (.+?:\d+))? for (\S+?)\.", _flat(failure)
+        r"while tracing the function (\S+)(?: at (.+?:\d+))? for ([^.]+)\.", _flat(failure)
     )
     place = (traced[2] or "") if traced else ""
     if _is_of_equinox(place):
         # What is traced is equinox's own function: its arguments are not the user's.
         mend = _UNDER_EQUINOX if failure.error not in _NEVER_STATIC else None
         return [*lines, *(f"  mend        {each}" for each in (*mends, mend) if each)]
+    if is_internal_file(place.rpartition(":")[0]):
+        # A function of JAX's own, around the user's: its arguments say nothing to anybody.
+        return [*lines, *(f"  mend        {mend}" for mend in mends)]
     if traced:
         where = f" ({place})" if place else ""
         lines.append(f"  traced      {traced[1]}{where}, for {traced[3]}")
@@ -90,7 +95,8 @@ def _arguments(failure: Concretization) -> list[str]:
     names = []
     rest = found[1] if found else ""
     while match := re.match(rf"{_ARGUMENT}(?:, and | and |, )?", rest):
-        names.append(match[1])
+        if match[1] != "unknown":  # what JAX says for want of a signature
+            names.append(match[1])
         rest = rest[match.end() :]
     return list(dict.fromkeys(names))
 

@@ -136,8 +136,8 @@ class Findings:
 def entries(findings: Findings, session: pytest.Session) -> list[dict[str, Any]]:
     """Return what was leaked before the first test as entries of the JSON report.
 
-    Each leak goes with the test module that has it, if there is one; its ``accepted`` is no part
-    of the report's format.
+    Each leak goes with the test module that has it, if there is one; ``accepted``, ``known`` and
+    ``text`` are no part of the report's format.
     """
     modules = {}
     for item in session.items:
@@ -148,7 +148,10 @@ def entries(findings: Findings, session: pytest.Session) -> list[dict[str, Any]]
     for accepted, leaks in ((False, findings.failing), (True, findings.accepted)):
         for leak in leaks:
             found.setdefault((_module_of(leak, modules), accepted), []).append(leak)
-    return [_entry(nodeid, leaks, accepted=accepted) for (nodeid, accepted), leaks in found.items()]
+    return [
+        _entry(nodeid, leaks, findings.known, accepted=accepted)
+        for (nodeid, accepted), leaks in found.items()
+    ]
 
 
 def _module_of(leak: Leak, modules: dict[str, str]) -> str:
@@ -160,9 +163,12 @@ def _module_of(leak: Leak, modules: dict[str, str]) -> str:
     return next((path for path in places if path in modules), "")
 
 
-def _entry(nodeid: str, leaks: list[Leak], *, accepted: bool) -> dict[str, Any]:
+def _entry(
+    nodeid: str, leaks: list[Leak], baseline: Sequence[Leak], *, accepted: bool
+) -> dict[str, Any]:
     from pytest_jaxleaks.leak_text import describe_leaks
 
+    known = [leak.as_dict() for leak in leaks if leak in baseline]
     return {
         "nodeid": nodeid,
         "path": nodeid or ".",
@@ -171,5 +177,6 @@ def _entry(nodeid: str, leaks: list[Leak], *, accepted: bool) -> dict[str, Any]:
         "outcome": "passed" if accepted else "failed",
         "leaks": [leak.as_dict() for leak in leaks],
         "accepted": accepted,
+        "known": known,
         "text": describe_leaks(leaks, _STRETCHES["collection"]),
     }

@@ -69,9 +69,12 @@ class _Outputs:
         self._targets = targets
         self._annotates = annotates
         self._gathered: Gathered = Gathered()
+        self._imports: set[tuple[str, bool]] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the leaks of one phase of one test, xdist workers' included."""
+        for entry in getattr(report, "jax_leaks_collection", ()):
+            self._take_import(entry)
         failing = getattr(report, "jax_leaks", [])
         accepted = getattr(report, "jax_leaks_accepted", [])
         if failing or accepted:
@@ -81,6 +84,16 @@ class _Outputs:
             test = SeenIn(report.nodeid, Path(path).as_posix(), (line or 0) + 1, str(report.when))
             self._gathered.add(failing, test, accepted=False)
             self._gathered.add(accepted, test, accepted=True)
+
+    def _take_import(self, entry: dict[str, Any]) -> None:
+        """Take what was leaked before the first test."""
+        from pytest_jaxleaks.gathering import SeenIn
+
+        key = (entry["nodeid"], entry["accepted"])
+        if key not in self._imports:  # each worker of xdist has imported it
+            self._imports.add(key)
+            test = SeenIn(entry["nodeid"] or ".", entry["path"], entry["line"], entry["phase"])
+            self._gathered.add(entry["leaks"], test, accepted=entry["accepted"])
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:

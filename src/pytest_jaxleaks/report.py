@@ -186,7 +186,7 @@ def _order(entry: dict[str, Any]) -> tuple[Any, ...]:
 
 def _contract(entry: dict[str, Any]) -> dict[str, Any]:
     """Return an entry without what is no part of the format."""
-    return {key: value for key, value in entry.items() if key not in ("accepted", "text")}
+    return {key: value for key, value in entry.items() if key not in ("accepted", "known", "text")}
 
 
 def _entry(report: pytest.TestReport, leaks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -65,6 +65,7 @@ def run(arguments: Sequence[str], folder: Path, mode: str) -> list[dict[str, Any
     with tempfile.TemporaryDirectory(prefix="jaxleaks-") as scratch:
         target = Path(scratch, "phases.json")
         environment = {**os.environ, **MODES[mode], CHILD: str(target), CHILD_MODE: mode}
+        environment.pop("PYTEST_ADDOPTS", None)  # given as arguments
         command = [sys.executable, "-m", "pytest", *arguments, "-o", f"cache_dir={scratch}/cache"]
         try:
             done = subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["add_options", "configure", "is_triage_child"]
 
 _MOST_TESTS = 10
+_ADDOPTS = "PYTEST_ADDOPTS"
 _MOST_BEFORE = 200
 
 
@@ -127,7 +129,9 @@ class _Triage:
 
     def _arguments(self) -> list[str]:
         """Return this run's arguments without the tests that were chosen."""
-        arguments = [str(each) for each in self._config.invocation_params.args]
+        given = [str(each) for each in self._config.invocation_params.args]
+        options = [*self._config.getini("addopts"), *shlex.split(os.environ.get(_ADDOPTS, ""))]
+        arguments = [part for each in (*options, *given) for part in _from_file(each)]
         for chosen in reversed(self._config.option.file_or_dir or []):
             found = [i for i, each in enumerate(arguments) if each == chosen]
             rests = [arguments[:i] + arguments[i + 1 :] for i in reversed(found)]
@@ -146,7 +150,8 @@ class _Triage:
 
     def _overrides(self, mode: str) -> list[str]:
         manager = self._config.pluginmanager
-        found = [f"--rootdir={self._config.rootpath}", "-k", "", "-m", ""]
+        # What ``addopts`` says is among the arguments already, without the tests that it names.
+        found = [f"--rootdir={self._config.rootpath}", "-o", "addopts=", "-k", "", "-m", ""]
         if manager.has_plugin("junitxml"):
             found.append("--junitxml=")
         if manager.has_plugin("xdist"):
@@ -154,6 +159,14 @@ class _Triage:
         if manager.has_plugin("_cov") or manager.has_plugin("pytest_cov"):
             found.append("--no-cov")
         return found if mode == "checker" else [*found, "--jax-leaks"]
+
+
+def _from_file(argument: str) -> list[str]:
+    """Return the arguments in the file that ``@file`` names, else the argument itself."""
+    path = Path(argument[1:])
+    if not argument.startswith("@") or not path.is_file():
+        return [argument]
+    return path.read_text("utf-8").splitlines()
 
 
 class _Child:
