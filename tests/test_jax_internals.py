@@ -194,3 +194,13 @@ def test_a_jax_without_these_names_tells_less(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(jax, "check_tracer_leaks", object())
     take_back = hear_of_leak_checking(pytest.fail)
     take_back()
+
+
+def test_containers_of_jax_are_known() -> None:
+    """What a module of JAX has in a variable is JAX's, whoever else refers to it."""
+    from jax._src import tree_util
+
+    registry = tree_util._registry
+    found = jax_internals.containers_of_jax()
+    assert found[id(registry)] is registry
+    assert id(dict(registry)) not in found

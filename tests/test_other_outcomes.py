@@ -176,9 +176,9 @@ from pytest_jaxleaks import watching
 FREEZE_COUNT = gc.get_freeze_count()
 search = watching.find_holders
 
-def interrupted(*args):
+def interrupted(*args, **options):
     os.kill(os.getpid(), {int(signal.SIGINT)})
-    return search(*args)
+    return search(*args, **options)
 
 watching.find_holders = interrupted
 

@@ -220,6 +220,9 @@ def test_class_that_jax_has_registered():
         return L(y).m()
     jax.jit(f)(X)
 
+# As flax does, for one.
+from jax._src.tree_util import _registry as REGISTRY_OF_JAX
+
 class Shape(UserWarning): pass
 
 def test_recorded_warning():

@@ -24,6 +24,7 @@ __all__ = [
     "Place",
     "TracerRecord",
     "blocks_reference",
+    "containers_of_jax",
     "hear_of_leak_checking",
     "is_book_keeping",
     "is_internal_file",
@@ -81,6 +82,23 @@ def is_jax_module(name: object) -> bool:
     return isinstance(name, str) and name.partition(".")[0] in ("jax", "jaxlib")
 
 
+def containers_of_jax() -> dict[int, Any]:
+    """Return the dicts, lists and sets that modules of JAX have in variables, by ``id``.
+
+    They are JAX's, whoever else refers to them: flax looks into JAX's registry of pytree nodes.
+    """
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if is_jax_module(name):
+            for variable, value in list(getattr(module, "__dict__", {}).items()):
+                if type(value) in _CONTAINERS and not variable.startswith("__"):
+                    found[id(value)] = value
+    return found
+
+
+_CONTAINERS = (dict, list, set)
+
+
 def is_jax_type(cls: type) -> bool:
     """Tell whether ``cls`` is defined in jax or jaxlib."""
     return is_jax_module(module_name(cls))
@@ -118,7 +136,7 @@ def _is_cache_of_anothers_function(obj: Any, module: Any) -> bool:
 
 def is_jaxpr(obj: Any) -> bool:
     """Tell whether ``obj`` is a jaxpr with its constants."""
-    return type(obj).__name__ in _WITH_CONSTANTS and is_jax_type(type(obj))
+    return is_jax_type(type(obj)) and type(obj).__name__ in _WITH_CONSTANTS
 
 
 def is_book_keeping(cls: type) -> bool:

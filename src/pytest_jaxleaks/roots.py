@@ -7,7 +7,7 @@ import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_jaxleaks.jax_internals import is_jax_module
+from pytest_jaxleaks.jax_internals import containers_of_jax, is_jax_module
 from pytest_jaxleaks.links import at_home, module_name
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ __all__ = ["TEST_MACHINERY", "Root", "RootFinder", "Surroundings"]
 TEST_MACHINERY = frozenset({"_pytest", "execnet", "pluggy", "pytest", "pytest_jaxleaks", "xdist"})
 # Modules whose variables hold what the test run records: pytest catches warnings by one of them.
 _RECORDERS = frozenset({"warnings"})
+
+_CONTAINERS = frozenset(map(id, (dict, list, set)))
 
 
 @dataclass(frozen=True)
@@ -70,15 +72,26 @@ class RootFinder:
             self._given[id(frame)] = Root("local", module=module)
         self._machinery = surroundings.machinery
         self._modules = _module_dicts()
+        # Ids of what exists as long as this look takes.
+        self._of_jax: frozenset[int] | None = None
 
     def give(self, obj: Any, root: Root) -> None:
         """Count ``obj`` as ``root`` from now on."""
         self._given.setdefault(id(obj), root)
 
     def is_dead_end(self, obj: Any) -> bool:
-        """Tell whether ``obj`` is a module or class of JAX's or of the test machinery."""
+        """Tell whether ``obj`` is JAX's or the test machinery's: a module, class or variable."""
         module = self._home(obj)
-        return module is not None and (is_jax_module(module) or self._is_of_machinery(module))
+        if module is None:
+            return self._is_container_of_jax(obj)
+        return is_jax_module(module) or self._is_of_machinery(module)
+
+    def _is_container_of_jax(self, obj: Any) -> bool:
+        if id(type(obj)) not in _CONTAINERS:
+            return False
+        if self._of_jax is None:
+            self._of_jax = frozenset(containers_of_jax())
+        return id(obj) in self._of_jax
 
     def is_machinery(self, obj: Any) -> bool:
         """Tell whether ``obj`` is a module or class of the test machinery."""
