@@ -173,6 +173,8 @@ def test_interrupted_look(pytester: pytest.Pytester) -> None:
 import gc, os, signal
 from pytest_jaxleaks import watching
 
+# A run in the background of a shell is started with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 FREEZE_COUNT = gc.get_freeze_count()
 search = watching.find_holders
 
