@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks import unseen
-from pytest_jaxleaks.jax_internals import blocks_reference
+from pytest_jaxleaks.jax_internals import blocks_reference, is_jaxpr
 from pytest_jaxleaks.links import array_elements, module_name
 from pytest_jaxleaks.object_kinds import EXCEPTIONAL_TYPES, Kind, Kinds
 from pytest_jaxleaks.reference_map import ReferenceMap, parents_among, references_to
@@ -157,6 +157,10 @@ class _Climb:
         self._ignored = ignored
         ignored |= {id(young), id(self._nodes)}
         self._unseen: unseen.Unseen | None = None
+        # Jaxprs, and what was reached by way of one alone.
+        self._above_jaxprs: set[int] = set()
+        # Tuples that JAX's objects refer to: its C++ caches have them for keys.
+        self._keys_of_jax: set[int] = set()
         self.met_exceptional = False
         tracers = self._kinds.tracers(young)
         self.tracers = [tracer for tracer in tracers if id(tracer) not in settled]
@@ -215,8 +219,13 @@ class _Climb:
         if not self._passes(parent, self._nodes[child_id]):
             return False
         self._below.setdefault(id(parent), {})[child_id] = None
+        by_jaxpr = child_id in self._above_jaxprs or is_jaxpr(parent)
+        if not by_jaxpr:
+            self._above_jaxprs.discard(id(parent))
         if id(parent) in self._nodes:
             return False
+        if by_jaxpr:
+            self._above_jaxprs.add(id(parent))
         self._nodes[id(parent)] = parent
         return not self._note_root(parent)
 
@@ -267,6 +276,8 @@ class _Climb:
         self._counted.update(map(id, self._surroundings.jax_caches))
         for node_id in filter(self._missing.__contains__, map(id, gc.get_referents(*holders))):
             self._missing[node_id] -= 1
+            if type(self._nodes[node_id]) is tuple:
+                self._keys_of_jax.add(node_id)
 
     # -- older objects ----------------------------------------------------------------------
 
@@ -292,8 +303,15 @@ class _Climb:
                 self._missing.clear()
 
     def _unexplained(self) -> bool:
-        """Tell whether something that the collector does not see holds a node."""
-        return any(left > 0 for left in self._missing.values())
+        """Tell whether something that the collector does not see holds a node.
+
+        With a jaxpr and what holds one that is nothing unusual: JAX's caches of compiled code do.
+        """
+        missing = (node_id for node_id, left in self._missing.items() if left > 0)
+        return any(
+            node_id not in self._above_jaxprs and node_id not in self._keys_of_jax
+            for node_id in missing
+        )
 
     def _step(self, targets: list[Any], heap: ReferenceMap | None) -> list[Any]:
         wanted = set(map(id, targets))
