@@ -238,3 +238,18 @@ def test_a_leak_of_many_tests_is_told_in_full_for_some(pytester: pytest.Pytester
     assert len(openings) == 26
     assert len(run.entries) == 26
     assert all(entry["leaks"][0]["chain"] for entry in run.entries)
+
+
+def test_the_short_summary_on_ci_has_one_line_for_a_leak(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pytest does not cut messages where CI is set: the report is not told a second time there."""
+    monkeypatch.setenv("CI", "true")
+    run = run_suite(pytester, LEAKY + MANY)
+    lines = run.result.stdout.str().splitlines()
+    summary = lines[next(i for i, line in enumerate(lines) if "short test summary" in line) + 1 :]
+    assert len(summary) == 27
+    assert all(
+        "TracerLeakError: tracer leak after the test, kept by test_suite.Box.kept" in line
+        for line in summary[:26]
+    )

@@ -14,7 +14,7 @@ import pytest
 from pytest_jaxleaks import marks
 from pytest_jaxleaks.baseline_options import KNOWN
 from pytest_jaxleaks.errors import InvalidArgumentError
-from pytest_jaxleaks.findings import Findings, entries
+from pytest_jaxleaks.findings import Findings, ReportedLeakError, entries, shorten_crash
 from pytest_jaxleaks.guarding import warn_of_own_fault
 from pytest_jaxleaks.retelling import Retelling
 
@@ -309,6 +309,8 @@ class LeakCheck:
         findings = item.stash.get(_FINDINGS, {}).get(call.when)
         if findings is not None:
             report.__dict__.update(findings.as_attributes())
+            if isinstance(call.excinfo and call.excinfo.value, ReportedLeakError):
+                shorten_crash(report)
         if self._before_tests:
             report.__dict__["jax_leaks_collection"] = entries(self._before_tests, item.session)
             self._before_tests = None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_jaxleaks.retelling import Retelling
     from pytest_jaxleaks.watching import Sighting
 
-__all__ = ["Findings", "ReportedLeakError", "entries"]
+__all__ = ["Findings", "ReportedLeakError", "entries", "shorten_crash"]
 
 _STRETCHES = {
     "collection": "importing the tests",
@@ -131,6 +131,17 @@ class Findings:
             "jax_leaks_known": [leak.as_dict() for leak in self.known],
             "jax_leaks_held_by_jax": self.held_by_jax,
         }
+
+
+def shorten_crash(report: pytest.TestReport) -> None:
+    """Leave one line of a leak's text to what pytest repeats it in, such as its short summary.
+
+    pytest cuts those lines itself, but not where the variable ``CI`` is set: there each leak would
+    be told twice in full.
+    """
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        crash.message = crash.message.partition("\n")[0]
 
 
 def entries(findings: Findings, session: pytest.Session) -> list[dict[str, Any]]:
