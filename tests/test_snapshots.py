@@ -15,7 +15,9 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import optax
 import pytest
+from jax.experimental import checkify
 
 from pytest_jaxleaks import InvalidArgumentError
 from pytest_jaxleaks.closeness import outside
@@ -305,6 +307,113 @@ def test_static_functions_agree_by_place():
     assert lines(Module(1.0, jax.jit(made())), Module(1.0, jax.jit(made()))) == []
     assert lines(Module(1.0, jax.nn.relu), Module(1.0, jax.nn.relu)) == []
     assert len(lines(Module(1.0, jax.nn.relu), Module(1.0, jax.nn.relu6))) == 1
+
+
+def test_static_functions_agree_by_what_they_close_over():
+    """Plain values count, through functions and tuples of them, rounding allowed; logs do not."""
+
+    def made(rate, log=(), scale=1.0):
+        inner = functools.partial(lambda x, *, b: x * b, b=scale)
+
+        @functools.wraps(inner.func)
+        def outer(x, power=2):
+            log.append(x)
+            return inner(x) * rate**power
+
+        return lambda x: (outer, inner)[0](x)
+
+    assert lines(Module(1.0, made(1.0, [1])), Module(1.0, made(1.0, [2, 3]))) == []
+    one, other = jnp.array([1.0, 2.0]), jnp.array([1.0, 2.0 + 1e-6])
+    assert lines(Module(1.0, made(one)), Module(1.0, made(other))) == []
+    (line,) = lines(Module(1.0, made(one)), Module(1.0, made(2 * one)))
+    assert "[1] closing over outer.rate: 1.0 and 2.0 at [0]; 2 of 2 elements differ" in line
+    (line,) = lines([made(1.0)], [made(1.0, scale=3.0)])
+    assert line.startswith("value[0] closing over inner.b: 1.0 and 3.0")
+
+
+def test_functions_that_refer_to_each_other_come_to_an_end():
+    """A recursive function closes over itself; what two share is kept once."""
+
+    def made(rate):
+        def even(n):
+            return n == 0 or odd(n - 1)
+
+        def odd(n):
+            return n != rate and even(n - 1)
+
+        for _ in range(60):
+            even = functools.partial(lambda a, b, n: (a, b, n), even, even)
+        return even
+
+    assert lines([made(0)], [made(0)]) == []
+    assert len(lines([made(0)], [made(1)])) == 1
+
+
+def test_optimizers_of_optax_agree_by_their_hyperparameters():
+    """They are tuples of functions, several calls deep."""
+    assert lines(optax.adam(1e-3), optax.adam(1e-3)) == []
+    found = lines(optax.adam(1e-3), optax.adam(1e-2))
+    assert any("0.001 and" in line or "0.01" in line for line in found)
+    assert any("b1" in line for line in lines(optax.adam(1.0), optax.adam(1.0, b1=0.5)))
+
+
+def test_functions_that_jax_made_by_tracing_are_named():
+    """With a ``jit`` inside they hold another program under nojit: types only are compared."""
+    makers = {
+        "jax._src.api.VJP": lambda: jax.vjp(jax.jit(jnp.sin), jnp.ones(3)),
+        "jax.tree_util.Partial": lambda: jax.linearize(jax.jit(jnp.sin), jnp.ones(3)),
+    }
+    for make in makers.values():
+        one = record_of(make())
+        with jax.disable_jit():
+            other = record_of(make())
+        found, (note,) = differences([one], [other], loose=False)
+        assert found == []
+        assert note.startswith(f"value[1]: {make()[1].__class__.__module__}.")
+        assert "was compared by type only, since JAX made it by tracing" in note
+        assert note.endswith("call it, and record what it returns")
+    assert lines(jax.tree_util.Partial(jnp.dot, 1.0), jax.tree_util.Partial(jnp.dot, 2.0)) == [
+        "value[<flat index 0>][0]: 1.0 and 2.0; 1 of 1 elements differ by more than 7.6e-06 of "
+        "the largest"
+    ]
+
+
+def test_treedefs_in_static_data_are_compared_node_by_node():
+    """distrax keeps one beside the leaves; it may print with an address."""
+
+    def structure(static):
+        return jax.tree_util.tree_structure({"a": Module(1.0, static)})
+
+    assert lines(Module(1.0, structure(lambda: 1)), Module(1.0, structure(lambda: 1))) != []
+    same = [Module(1.0, structure(each)) for each in (Version(1), Version(1, build=2))]
+    assert lines(*same) == []
+    (line,) = lines(Module(1.0, structure(Version(1))), Module(1.0, structure(Version(2))))
+    assert "that are not equal by ==" in line
+
+
+def test_what_pytest_raises_caught_is_compared_by_its_exception():
+    """Where it was raised does not matter: tracebacks differ from run to run."""
+
+    def caught(error):
+        with pytest.raises(Exception) as info:  # noqa: PT011
+            raise error
+        return info
+
+    assert lines(caught(ValueError("a")), caught(ValueError("b"))) == []
+    assert lines(caught(ValueError("a")), caught(TypeError("b"))) != []
+
+    def checked(x):
+        checkify.check(x > 0, "not positive")
+        return x
+
+    errors = [checkify.checkify(checked)(value)[0] for value in (1.0, 1.0)]
+    assert lines(*errors) == []
+
+
+def test_what_jax_cannot_flatten_is_refused():
+    """The message names jax_record, the place and JAX's reason."""
+    with pytest.raises(InvalidArgumentError, match=r"^jax_record: the value is no pytree: ValueE"):
+        record_of({1: 1, "a": 2})
 
 
 def test_jax_objects_that_cannot_be_pickled_are_compared_by_their_text():

@@ -215,6 +215,7 @@ def test_bad_ini_value_is_a_usage_error(project, names):
         ("'jit', 'jit'", "*test_step: variant 'jit' is named more than once"),
         ("['jit', 'nojit']", "*expected names of variants as separate strings, got list*"),
         ("'jit', compare=True", "*test_step: compare=True needs two variants or more*"),
+        ("'bad'", "*unavailable of variant 'bad' raised ZeroDivisionError: division by zero"),
     ],
 )
 @pytest.mark.parametrize(
@@ -224,12 +225,42 @@ def test_bad_ini_value_is_a_usage_error(project, names):
 def test_bad_marker_is_a_collection_error(project, arguments, message, test):
     """A marker that cannot be used is reported where it stands; other files run."""
     mark = f"pytestmark = pytest.mark.jax_variants({arguments})"
+    project.makeconftest(
+        """
+        from contextlib import nullcontext
+        from pytest_jaxleaks import Variant
+
+        def pytest_jaxleaks_variants(config):
+            return Variant("bad", nullcontext, "m", unavailable=lambda: 1 / 0)
+        """
+    )
     project.makepyfile(
         test_bad=f"import pytest, unittest\n{mark}\n{test}", test_good="def test_g(): pass"
     )
     result = project.runpytest_inprocess("--continue-on-collection-errors")
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["UsageError: @pytest.mark.jax_variants of " + message])
+    result.stdout.fnmatch_lines(["UsageError: *" + message.removeprefix("*")])
+
+
+def test_a_marker_of_single_parameters_is_a_collection_error(project):
+    """``pytest.param(..., marks=jax_variants(...))`` would be ignored without a word."""
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.jax_variants("nojit"))])
+        def test_step(n): pass
+        """
+    )
+    for options in ((), ("--jax-variants=jit,nojit",)):
+        result = project.runpytest_inprocess(*options)
+        result.assert_outcomes(errors=1)
+        result.stdout.fnmatch_lines(
+            [
+                "UsageError: @pytest.mark.jax_variants of *::test_step?2*: expected on a "
+                "function, class or module, but it is one of the marks of a pytest.param"
+            ]
+        )
 
 
 def test_variant_that_cannot_run_here_is_skipped_with_the_reason(project, monkeypatch):

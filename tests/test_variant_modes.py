@@ -391,6 +391,7 @@ def test_after(): assert not jax.config.jax_debug_nans
 
 BROKEN_VARIANTS = """
 import contextlib
+import pytest
 from pytest_jaxleaks import Variant
 
 @contextlib.contextmanager
@@ -403,8 +404,17 @@ def no_way_out():
     yield
     raise RuntimeError("stuck")
 
+def skips():
+    pytest.skip("not today")
+
+def ends():
+    raise SystemExit(3)
+
 def pytest_jaxleaks_variants(config):
-    return [Variant("in", no_way_in, "m"), Variant("out", no_way_out, "m")]
+    return [
+        Variant("in", no_way_in, "m"), Variant("out", no_way_out, "m"),
+        Variant("skips", skips, "m"), Variant("ends", ends, "m"),
+    ]
 """
 
 
@@ -430,6 +440,37 @@ def test_after(value): pass
     result.stdout.fnmatch_lines(
         ["E * RuntimeError: locked", "E * raised on entering the JAX variant 'in'"]
     )
+
+
+def test_a_mode_may_skip_its_tests_and_no_others(project):
+    """A skip or an exit on entering leaves no fixture half set up for the tests that follow."""
+    project.makeconftest(BROKEN_VARIANTS)
+    result = run(
+        project,
+        """
+@pytest.fixture
+def value():
+    assert mode() == "jit"
+    return 1
+
+@pytest.mark.jax_variants("skips", "ends", "jit")
+def test_with_fixture(value): pass
+
+@pytest.mark.jax_variants("skips", "in", "jit")
+def test_without(): pass
+
+@pytest.mark.jax_variants("in")
+def test_with_a_fixture_that_fails(broken): pass
+
+@pytest.fixture
+def broken(): raise ValueError
+""",
+        "-rs",
+    )
+    result.assert_outcomes(passed=2, skipped=2, errors=2, failed=1)
+    result.stdout.fnmatch_lines(["SKIPPED*: not today"])
+    result.stdout.fnmatch_lines(["ERROR *::test_with_fixture?ends? - SystemExit: 3"])
+    result.stdout.fnmatch_lines(["ERROR *_that_fails?in? - RuntimeError: locked"])
 
 
 def test_a_variant_that_cannot_be_left_is_an_error_of_its_test(project):

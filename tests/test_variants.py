@@ -58,13 +58,23 @@ def test_modes_do_what_their_names_say():
 
 def test_all_built_in_variants_can_run_here():
     """The supported JAX versions know every mode."""
-    assert {name: variant.unavailable() for name, variant in KNOWN.items()} == dict.fromkeys(KNOWN)
+    assert {name: variant.reason_to_skip() for name, variant in KNOWN.items()} == dict.fromkeys(KNOWN)
 
 
 def test_a_variant_that_jax_lacks_says_so(monkeypatch):
     """With a JAX that has no key reuse checker, the variant's reason names what is missing."""
     monkeypatch.delattr(jax, "debug_key_reuse")
-    assert KNOWN["keys"].unavailable() == f"jax {jax.__version__} has no jax.debug_key_reuse"
+    assert KNOWN["keys"].reason_to_skip() == f"jax {jax.__version__} has no jax.debug_key_reuse"
+
+
+def test_a_variant_has_to_say_why_it_cannot_run():
+    """Only a text is a reason; what the function raises is named with the variant."""
+    assert Variant("a", nullcontext, "m").reason_to_skip() is None
+    assert Variant("a", nullcontext, "m", lambda: "no gpu").reason_to_skip() == "no gpu"
+    with pytest.raises(InvalidArgumentError, match="'a': .* but it returned bool: True"):
+        Variant("a", nullcontext, "m", lambda: True).reason_to_skip()
+    with pytest.raises(InvalidArgumentError, match="'a' raised ZeroDivisionError: division"):
+        Variant("a", nullcontext, "m", lambda: 1 / 0).reason_to_skip()
 
 
 @pytest.mark.parametrize(
@@ -77,6 +87,8 @@ def test_a_variant_that_jax_lacks_says_so(monkeypatch):
         (("a", nullcontext(), "m"), "mode of variant 'a': expected a function"),
         (("a", nullcontext, ""), "meaning of variant 'a': expected one line"),
         (("a", nullcontext, "m\nn"), "meaning of variant 'a': expected one line"),
+        (("a", nullcontext, "m", "no gpu"), "unavailable of variant 'a': expected a function"),
+        (("a", nullcontext, "m", str, 64), "other_dtypes of variant 'a': expected True or False"),
     ],
 )
 def test_variant_refuses_what_it_cannot_use(arguments, message):

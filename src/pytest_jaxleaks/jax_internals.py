@@ -33,6 +33,7 @@ __all__ = [
     "is_jax_module",
     "is_jax_type",
     "is_jaxpr",
+    "is_traceback",
     "jax_is_imported",
     "may_be_jax_cache",
     "record_of",
@@ -137,6 +138,11 @@ def _is_cache_of_anothers_function(obj: Any, module: Any) -> bool:
 def is_jaxpr(obj: Any) -> bool:
     """Tell whether ``obj`` is a jaxpr with its constants."""
     return is_jax_type(type(obj)) and type(obj).__name__ in _WITH_CONSTANTS
+
+
+def is_traceback(obj: Any) -> bool:
+    """Tell whether ``obj`` is a traceback that JAX keeps: the errors of checkify have one."""
+    return is_jax_type(type(obj)) and type(obj).__name__ == "Traceback"
 
 
 def is_book_keeping(cls: type) -> bool:

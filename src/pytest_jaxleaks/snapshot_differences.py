@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from pytest_jaxleaks.closeness import comparable, outside, unequal
 from pytest_jaxleaks.snapshots import (
     Array,
     Exact,
+    Function,
     Items,
     Node,
     Number,
@@ -79,6 +80,8 @@ def compare_snapshots(
         yield from _trees(one, other, manner, path)
     elif isinstance(one, Items) and isinstance(other, Items):
         yield from _items(one, other, manner, path)
+    elif isinstance(one, Function) and isinstance(other, Function):
+        yield from _functions(one, other, manner, path)
     else:
         yield from _wholes(one, other, manner, path)
 
@@ -94,7 +97,7 @@ def _wholes(one: Snapshot, other: Snapshot, manner: Manner, path: str) -> Iterat
         yield from _objects(one, other, path)
     elif isinstance(one, Exact) and isinstance(other, Exact):
         if one.value != other.value:
-            show = repr if one.is_text else str
+            show = repr if one.is_text else _on_one_line
             yield Difference(path, _different_texts(show(one.value), show(other.value)))
     elif isinstance(one, Unknown):
         yield _unknown(path, one.kind, one.why)
@@ -124,6 +127,10 @@ def _shown_kind(snapshot: Snapshot) -> str:
     return snapshot.kind
 
 
+def _on_one_line(value: object) -> str:
+    return " ".join(str(value).split())
+
+
 def _different_texts(one: str, other: str) -> str:
     """Show two texts that differ, from shortly before they do if they are long."""
     if max(len(one), len(other)) <= _LONGEST_VALUE:
@@ -139,7 +146,7 @@ def _different_texts(one: str, other: str) -> str:
 
 
 def _trees(one: Tree, other: Tree, manner: Manner, path: str) -> Iterator[Difference]:
-    static = list(_nodes(one.root, other.root, ""))
+    static = list(_nodes(one.root, other.root, manner, ""))
     known = [each for each in static if each.known]
     if known:
         yield Difference(path, _different_treedefs(one.text, other.text, known[0]))
@@ -158,19 +165,19 @@ def _different_treedefs(one: str, other: str, first: Difference) -> str:
     return f"treedef{first.line}"
 
 
-def _nodes(one: Node, other: Node, path: str) -> Iterator[Difference]:
+def _nodes(one: Node, other: Node, manner: Manner, path: str) -> Iterator[Difference]:
     """Compare treedefs by type, static data and children; a treedef's own ``==`` tells no more."""
     if one.kind != other.kind:
         yield Difference(path, f"{one.kind} and {other.kind}")
         return
     where = f"{path}, static data of {one.kind}"
-    yield from compare_snapshots(one.data, other.data, Manner(exact=True), where)
+    yield from compare_snapshots(one.data, other.data, replace(manner, exact=True), where)
     if len(one.children) != len(other.children):
         numbers = f"{len(one.children)} and {len(other.children)}"
         yield Difference(path, f"{one.kind} with {numbers} children")
         return
     for index, (left, right) in enumerate(zip(one.children, other.children, strict=True)):
-        yield from _nodes(left, right, f"{path}, child {index}")
+        yield from _nodes(left, right, manner, f"{path}, child {index}")
 
 
 def _items(one: Items, other: Items, manner: Manner, path: str) -> Iterator[Difference]:
@@ -181,6 +188,21 @@ def _items(one: Items, other: Items, manner: Manner, path: str) -> Iterator[Diff
         return
     for name, left, right in zip(one.names, one.parts, other.parts, strict=True):
         yield from compare_snapshots(left, right, manner, path + name)
+
+
+def _functions(one: Function, other: Function, manner: Manner, path: str) -> Iterator[Difference]:
+    """Compare by place, and by the values that both close over, rounding allowed.
+
+    A variable that is in one only holds a tracer or something else of which nothing is kept there.
+    """
+    if one.place != other.place:
+        yield Difference(path, _different_texts(one.place, other.place))
+        return
+    theirs = dict(zip(other.names, other.parts, strict=True))
+    for name, part in zip(one.names, one.parts, strict=True):
+        if name in theirs:
+            where = f"{path} closing over {name}"
+            yield from compare_snapshots(part, theirs[name], replace(manner, exact=False), where)
 
 
 def _shortened(text: str) -> str:

@@ -10,7 +10,6 @@ import collections
 import dataclasses
 import enum
 import functools
-import inspect
 import pickle
 import types
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ import jax
 import numpy as np
 
 from pytest_jaxleaks.errors import InvalidArgumentError
-from pytest_jaxleaks.jax_internals import is_jax_module
+from pytest_jaxleaks.jax_internals import is_jax_function, is_jax_module, is_traceback
 from pytest_jaxleaks.leaves import SCALARS, is_key
+from pytest_jaxleaks.recorded_functions import closed_over, is_traced_function, plain_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Array",
     "Exact",
+    "Function",
     "Items",
     "Node",
     "Number",
@@ -95,6 +96,21 @@ class Exact(Snapshot):
 
 
 @dataclass(frozen=True, eq=False)
+class Function(Snapshot):
+    """A Python function.
+
+    Attributes:
+        place: its name and line.
+        names: of the plain values that it closes over.
+        parts: those values.
+    """
+
+    place: str
+    names: tuple[str, ...]
+    parts: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Items(Snapshot):
     """Something with named parts: a dataclass, a NumPy array of objects, a partial function."""
 
@@ -155,7 +171,7 @@ def tree_of(value: object) -> Tree:
         value: any pytree, a single leaf included.
 
     Raises:
-        InvalidArgumentError: if it holds a tracer.
+        InvalidArgumentError: if it holds a tracer, or JAX cannot flatten it.
     """
     return _tree(value, "", (id(value),) if _is_node(value) else ())
 
@@ -165,7 +181,11 @@ def tree_of(value: object) -> Tree:
 
 
 def _tree(value: object, path: str, above: tuple[int, ...]) -> Tree:
-    leaves, treedef = jax.tree_util.tree_flatten_with_path(value)
+    try:
+        leaves, treedef = jax.tree_util.tree_flatten_with_path(value, is_leaf=is_traced_function)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        raise InvalidArgumentError(f"jax_record: the value{path} is no pytree: {text}") from None
     paths = tuple(jax.tree_util.keystr(keys) for keys, _ in leaves)
     return Tree(
         "pytree",
@@ -194,8 +214,11 @@ def _taken(value: Any, path: str, above: tuple[int, ...]) -> Snapshot:
     if isinstance(value, jax.core.Tracer):
         raise InvalidArgumentError(
             f"jax_record: the value{path} is a tracer ({value.aval}); record what the transformed "
-            "function returns, outside of it"
+            "function returns, outside of it (if that is where it was recorded, the tracer has "
+            "leaked into it)"
         )
+    if is_traced_function(value):
+        return Unknown(_type_name(value), _ANOTHER_PROGRAM)
     if id(value) in above:
         return Exact("a part that contains itself", above[::-1].index(id(value)))
     above = (*above, id(value))
@@ -214,11 +237,17 @@ def _taken(value: Any, path: str, above: tuple[int, ...]) -> Snapshot:
     return _opaque(value)
 
 
+_ANOTHER_PROGRAM = (
+    "JAX made it by tracing a function, which may come out as another program in each variant; "
+    "call it, and record what it returns"
+)
+
+
 def _plain(value: Any) -> Snapshot | None:
     """Keep text, ``None`` and the like, and of an exception its type."""
     if value is None or type(value) in (str, bytes):
         return Exact(_type_name(value), value, is_text=True)
-    if isinstance(value, BaseException):
+    if isinstance(value, BaseException | types.TracebackType) or is_traceback(value):
         return Exact(_type_name(value), None)
     if isinstance(value, enum.Enum) and not isinstance(value, SCALARS):
         return Exact(_type_name(value), f"{type(value).__name__}.{value.name}")
@@ -273,6 +302,8 @@ def _kind(aval: Any) -> str:
 
 def _named(value: Any, path: str, above: tuple[int, ...]) -> Snapshot | None:
     """Keep the name of a function, a type or a module: each run may make its own."""
+    if isinstance(value, jax.tree_util.PyTreeDef):
+        return Tree("treedef", str(value), _node(value, path, above), (), ())
     if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
         return Exact(_type_name(value), _name(value))
     if isinstance(value, types.MethodType):
@@ -283,11 +314,16 @@ def _named(value: Any, path: str, above: tuple[int, ...]) -> Snapshot | None:
             return _items(_type_name(value), parts, path, above)
     if not callable(value) or dataclasses.is_dataclass(value):
         return None
-    inner = inspect.unwrap(value)
-    if not isinstance(inner, types.FunctionType):
+    inner = plain_function(value)
+    if inner is None:
         return None
-    place = f"{_name(inner)}, line {inner.__code__.co_firstlineno}"
-    return Exact(_type_name(value), place)
+    variables = [] if is_jax_function(inner) else closed_over(inner)
+    return Function(
+        _type_name(value),
+        f"{_name(inner)}, line {inner.__code__.co_firstlineno}",
+        tuple(name for name, _ in variables),
+        tuple(_taken(each, f"{path} closing over {name}", above) for name, each in variables),
+    )
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.item_copies import copier_of
 from pytest_jaxleaks.variant_choice import chooser_of
 
@@ -56,9 +57,15 @@ def _marks(variant: Variant, names: Sequence[str]) -> list[pytest.MarkDecorator]
 
     ``parametrize`` says what the item is; Hypothesis looks for it and would otherwise refuse to run
     one test method on several instances.
+
+    Raises:
+        pytest.UsageError: if the variant does not tell whether it can run here.
     """
     marks = [pytest.mark.parametrize("jax_variant", list(names))]
-    reason = variant.unavailable()
+    try:
+        reason = variant.reason_to_skip()
+    except InvalidArgumentError as error:
+        raise pytest.UsageError(str(error)) from None
     if reason is not None:
         text = f"JAX variant {variant.name!r} cannot run here: {reason}"
         marks.append(pytest.mark.skip(reason=text))
@@ -76,15 +83,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     chooser = chooser_of(metafunc.config)
     try:
         choice = chooser.choice_of(definition)
-        known = {} if choice is None else chooser.known_to(definition)
+        if choice is None or _parametrizes_itself(definition):
+            return
+        known = chooser.known_to(definition)
+        params = [
+            pytest.param(name, id=name, marks=_marks(known[name], choice.names))
+            for name in choice.names
+        ]
     except pytest.UsageError as error:  # shown without pytest's own frames
         raise pytest.Collector.CollectError(f"UsageError: {error}") from None
-    if choice is None or _parametrizes_itself(definition):
-        return
-    params = [
-        pytest.param(name, id=name, marks=_marks(known[name], choice.names))
-        for name in choice.names
-    ]
     if "jax_variant" not in metafunc.fixturenames:
         metafunc.fixturenames.append("jax_variant")
     metafunc.parametrize("jax_variant", params, indirect=True, scope="function")
@@ -123,6 +130,16 @@ def pytest_make_collect_report(
     return report
 
 
+def _check_marks_of_params(node: pytest.Item | pytest.Collector) -> None:
+    """Refuse a marker of single parameters: the items are made before pytest hands it over."""
+    marks = getattr(getattr(node, "callspec", None), "marks", ())
+    if any(mark.name == "jax_variants" for mark in marks):
+        raise pytest.UsageError(
+            f"@pytest.mark.jax_variants of {node.nodeid}: expected on a function, class or module, "
+            "but it is one of the marks of a pytest.param"
+        )
+
+
 def needs_runner(item: pytest.Item) -> bool:
     """Say whether something has to happen when the item runs."""
     return variant_name(item) is not None or runs_plainly(item)
@@ -140,6 +157,7 @@ def _per_variant(
     node: pytest.Item | pytest.Collector, config: pytest.Config
 ) -> Iterable[pytest.Item | pytest.Collector]:
     """Return what stands in the place of a collected node: itself, or one copy per variant."""
+    _check_marks_of_params(node)
     if not isinstance(node, pytest.Item) or variant_name(node) is not None:
         return [node]
     choice = chooser_of(config).choice_of(node)

@@ -102,7 +102,7 @@ class VariantReporter:
         """Write the section on variants, if any test had one."""
         lines = summary_lines(self._runs, self._meanings, self._plain)
         if lines:
-            terminalreporter.section("JAX variants")
+            terminalreporter.write_sep("=", "JAX variants")
             for line in lines:
                 terminalreporter.write_line(line)
 

@@ -28,7 +28,7 @@ class VariantRunner:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._stay: Stay | None = None
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._recorder = Recorder(config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -46,11 +46,12 @@ class VariantRunner:
                 self._stay = Stay(self._variant_of(item, name))
             except pytest.UsageError as error:
                 self._failure = error
-        result = yield
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-        return result
+        try:
+            return (yield)
+        finally:
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
 
     def _variant_of(self, item: pytest.Item, name: str) -> Variant:
         known = chooser_of(self._config).known_to(item)
@@ -75,7 +76,9 @@ class VariantRunner:
         if not stay.entered and self._failure is None:
             try:
                 self._enter(stay, request.node)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a skip and an exit are no Exception
                 # Raised here, it would leave the fixture half set up for the tests that follow.
                 self._failure = error
         return (yield)

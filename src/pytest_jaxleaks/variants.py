@@ -81,6 +81,38 @@ class Variant:
             raise InvalidArgumentError(
                 f"meaning of variant {self.name!r}: expected one line of text, got {self.meaning!r}"
             )
+        if not callable(self.unavailable):
+            raise InvalidArgumentError(
+                f"unavailable of variant {self.name!r}: expected a function that returns a reason "
+                f"or None, got {type(self.unavailable).__name__}: {self.unavailable!r}"
+            )
+        if not isinstance(self.other_dtypes, bool):
+            raise InvalidArgumentError(
+                f"other_dtypes of variant {self.name!r}: expected True or False, "
+                f"got {self.other_dtypes!r}"
+            )
+
+    def reason_to_skip(self) -> str | None:
+        """Ask why the variant cannot run here.
+
+        Returns:
+            The reason, ``None`` if it can run.
+
+        Raises:
+            InvalidArgumentError: if ``unavailable`` raises, or returns anything else.
+        """
+        where = f"unavailable of variant {self.name!r}"
+        try:
+            reason: object = self.unavailable()
+        except Exception as error:
+            text = f"{where} raised {type(error).__name__}: {error}"
+            raise InvalidArgumentError(text) from error
+        if reason is None or (isinstance(reason, str) and reason.strip()):
+            return reason
+        raise InvalidArgumentError(
+            f"{where}: expected a function that returns a reason or None, "
+            f"but it returned {type(reason).__name__}: {reason!r}"
+        )
 
 
 def _jax_mode(name: str, *args: object) -> Mode:
