@@ -58,7 +58,9 @@ def test_modes_do_what_their_names_say():
 
 def test_all_built_in_variants_can_run_here():
     """The supported JAX versions know every mode."""
-    assert {name: variant.reason_to_skip() for name, variant in KNOWN.items()} == dict.fromkeys(KNOWN)
+    assert {name: variant.reason_to_skip() for name, variant in KNOWN.items()} == dict.fromkeys(
+        KNOWN
+    )
 
 
 def test_a_variant_that_jax_lacks_says_so(monkeypatch):
@@ -71,7 +73,7 @@ def test_a_variant_has_to_say_why_it_cannot_run():
     """Only a text is a reason; what the function raises is named with the variant."""
     assert Variant("a", nullcontext, "m").reason_to_skip() is None
     assert Variant("a", nullcontext, "m", lambda: "no gpu").reason_to_skip() == "no gpu"
-    with pytest.raises(InvalidArgumentError, match="'a': .* but it returned bool: True"):
+    with pytest.raises(InvalidArgumentError, match=r"'a': .* but it returned bool: True"):
         Variant("a", nullcontext, "m", lambda: True).reason_to_skip()
     with pytest.raises(InvalidArgumentError, match="'a' raised ZeroDivisionError: division"):
         Variant("a", nullcontext, "m", lambda: 1 / 0).reason_to_skip()

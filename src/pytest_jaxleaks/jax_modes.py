@@ -79,6 +79,7 @@ class Stay:
 
     def enter(self) -> None:
         """Turn the mode on; what it replaces is remembered first."""
+        __tracebackhide__ = True
         self._before = settings()
         self._turn_on()
 
@@ -107,6 +108,7 @@ class Stay:
             self._turn_on()
 
     def _turn_on(self) -> None:
+        __tracebackhide__ = True
         try:
             manager = _context_manager(self.variant)
             manager.__enter__()
@@ -128,6 +130,7 @@ class Stay:
 
 def _context_manager(variant: Variant) -> AbstractContextManager[object]:
     """Call a variant's mode and check what it returns."""
+    __tracebackhide__ = True
     manager: Any = variant.mode()
     if all(hasattr(type(manager), name) for name in ("__enter__", "__exit__")):
         return manager  # type: ignore[no-any-return]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -21,23 +20,40 @@ from pytest_jaxleaks.leaves import SCALARS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["closed_over", "is_traced_function", "plain_function"]
+__all__ = ["closed_over", "is_traced_function", "place_of"]
+
+_MOST_WRAPPERS = 100  # more than this, and it wraps itself
 
 
-def plain_function(value: Any) -> types.FunctionType | None:
-    """Return the Python function behind ``value``: inside ``jit``, ``wraps`` and the like.
+def place_of(value: Any) -> str | None:
+    """Name the Python function behind ``value``, inside ``jit``, ``wraps`` and the like, by place.
 
     Args:
         value: anything; most callable objects are no function.
+
+    Returns:
+        Its module, name, line and column; ``None`` if there is no such function.
     """
-    try:
-        inner = inspect.unwrap(value)
-    except ValueError:  # it wraps itself
+    inner = _wrapped(value)[-1]
+    if not isinstance(inner, types.FunctionType):
         return None
-    return inner if isinstance(inner, types.FunctionType) else None
+    code = inner.__code__
+    place = f"{inner.__module__}.{inner.__qualname__}, line {code.co_firstlineno}"
+    if inner.__name__ == "<lambda>":  # two may share a line
+        columns = [start for *_, start, end in code.co_positions() if start is not None and end]
+        place += f", column {min(columns, default=0)}"
+    return place
 
 
-def closed_over(function: types.FunctionType) -> list[tuple[str, Any]]:
+def _wrapped(value: Any) -> list[Any]:
+    """Return ``value`` and what it wraps, to the innermost."""
+    chain = [value]
+    while hasattr(chain[-1], "__wrapped__") and len(chain) < _MOST_WRAPPERS:
+        chain.append(chain[-1].__wrapped__)
+    return chain
+
+
+def closed_over(function: Any) -> list[tuple[str, Any]]:
     """List the plain values that a function closes over or has as defaults.
 
     Functions and tuples among them are looked into: an optimizer of optax is a tuple of functions
@@ -45,7 +61,7 @@ def closed_over(function: types.FunctionType) -> list[tuple[str, Any]]:
     left out, since they may change while the program runs; so are the functions of JAX.
 
     Args:
-        function: a Python function.
+        function: a Python function, maybe wrapped.
 
     Returns:
         The values by path, such as ``update_fn.b1``, in an order that is the same for every
@@ -53,7 +69,7 @@ def closed_over(function: types.FunctionType) -> list[tuple[str, Any]]:
     """
     found: list[tuple[str, Any]] = []
     seen = {id(function)}
-    todo = list(_variables(function))[::-1]
+    todo = [(path.removeprefix("."), each) for path, each in _inside(function)][::-1]
     while todo:
         name, value = todo.pop()
         if _is_plain(value):
@@ -86,9 +102,9 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield ".args", value.args
         yield from ((f".{name}", each) for name, each in value.keywords.items())
     elif callable(value) and not isinstance(value, type):
-        function = plain_function(getattr(value, "__func__", value))
-        if function is not None and not is_jax_function(function):
-            yield from ((f".{name}", each) for name, each in _variables(function))
+        for function in _wrapped(getattr(value, "__func__", value)):
+            if isinstance(function, types.FunctionType) and not is_jax_function(function):
+                yield from ((f".{name}", each) for name, each in _variables(function))
 
 
 def _is_plain(value: Any) -> bool:
@@ -98,7 +114,7 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, jax.core.Tracer):
         return False  # an array to ``isinstance``
     if isinstance(value, np.ndarray):
-        return value.dtype != object
+        return bool(value.dtype != object)
     return isinstance(value, (*SCALARS, np.generic, jax.Array, enum.Enum))
 
 
@@ -114,7 +130,8 @@ def is_traced_function(value: Any) -> bool:
     if not callable(value) or isinstance(value, type | types.FunctionType):
         return False
     try:
-        own = jax.tree_util.tree_structure(value).node_data()
+        treedef: Any = jax.tree_util.tree_structure(value)
+        own = treedef.node_data()
     except Exception:
         return False  # a class that refuses to be flattened
     return own is not None and _has_jaxpr(own[1], 6)

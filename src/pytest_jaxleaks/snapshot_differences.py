@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pytest_jaxleaks.closeness import comparable, outside, unequal
-from pytest_jaxleaks.snapshots import (
+from pytest_jaxleaks.snapshot_kinds import (
     Array,
     Exact,
     Function,

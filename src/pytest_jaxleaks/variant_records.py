@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_jaxleaks.snapshot_differences import Difference, Manner, compare_snapshots
-from pytest_jaxleaks.snapshots import Tree, tree_of
+from pytest_jaxleaks.snapshot_kinds import Tree
+from pytest_jaxleaks.snapshots import tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -37,6 +37,7 @@ class VariantRunner:
 
         What goes wrong is raised at the end: other plugins count on their part of the setup.
         """
+        __tracebackhide__ = True
         name = variant_name(item)
         self._failure = None
         self._stay = None
@@ -67,6 +68,7 @@ class VariantRunner:
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Iterator[None]:
         """Set up function-scoped fixtures inside the variant and wider-scoped ones outside."""
+        __tracebackhide__ = True
         stay = self._stay
         if stay is None:
             return (yield)
@@ -104,6 +106,7 @@ class VariantRunner:
         anything wider-scoped is torn down; pytest runs it after a failure, an exit or an interrupt
         too.
         """
+        __tracebackhide__ = True
         item.addfinalizer(lambda: self._leave(stay, item))
         stay.enter()
 
