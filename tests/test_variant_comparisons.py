@@ -135,6 +135,36 @@ def test_step(jax_record, n): jax_record(mode() if n else "")
     project.runpytest_inprocess("--lf").assert_outcomes(passed=4)
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_stepwise_goes_on_from_the_reference(project, backwards):
+    """Whichever of the two runs first, the difference is found again until it is mended."""
+    if backwards:
+        project.makeconftest(
+            """
+            import pytest
+
+            @pytest.hookimpl(tryfirst=True)
+            def pytest_collection_modifyitems(items): items.reverse()
+            """
+        )
+    path = project.makepyfile(
+        HEADER
+        + """
+def test_one(): pass
+
+@pytest.mark.jax_variants(compare=True)
+def test_step(jax_record): jax_record(mode())
+
+def test_two(): pass
+"""
+    )
+    for _ in range(3):
+        result = project.runpytest_inprocess("--sw", "-p", "cacheprovider")
+        assert failing(result) == ["nojit"]
+    path.write_text(path.read_text().replace("jax_record(mode())", "jax_record(1)"))
+    project.runpytest_inprocess("--sw").assert_outcomes(passed=3, deselected=1)
+
+
 def test_a_run_without_its_reference_says_so(project):
     """``-k nojit`` leaves nothing to compare with; tests that record nothing are not listed."""
     project.makepyfile(
@@ -196,6 +226,32 @@ def test_comparing_nothing_is_a_warning_where_class_or_module_is_marked(project)
     result.stdout.fnmatch_lines(["*test_plain?jit?: compare=True, but the test recorded nothing *"])
 
 
+def test_a_fixture_may_record_before_the_test_ends(project):
+    """What its setup records is compared; what its teardown records would not be, and is refused."""
+    project.makepyfile(
+        HEADER
+        + """
+pytestmark = pytest.mark.jax_variants(compare=True)
+
+@pytest.fixture
+def before(jax_record): jax_record(mode())
+
+@pytest.fixture
+def after(jax_record):
+    jax_record(1)
+    yield
+    jax_record(mode())
+
+def test_before(before): pass
+def test_after(after): pass
+"""
+    )
+    result = project.runpytest_inprocess()
+    result.assert_outcomes(passed=3, failed=1, errors=2)
+    assert failing(result, phases="FAILED") == ["nojit"]
+    result.stdout.fnmatch_lines(["E *jax_record: *::test_after?jit? is over, and what it *"])
+
+
 def test_one_variant_that_records_nothing_is_a_difference(project):
     """The number of values tells more than that there is none."""
     project.makepyfile(
@@ -249,11 +305,15 @@ def test_what_cannot_be_compared_is_a_warning(project):
 class Opaque: pass
 
 @pytest.mark.jax_variants(compare=True)
-def test_step(jax_record): jax_record({"a": Opaque(), "b": 1})
+def test_step(jax_record):
+    jax_record({"a": Opaque(), "b": 1, "c": jax.vjp(jax.jit(jnp.sin), 1.0)})
 """
     )
     result = project.runpytest_inprocess()
-    result.assert_outcomes(passed=2, warnings=1)
+    result.assert_outcomes(passed=2, warnings=2)
+    result.stdout.fnmatch_lines(
+        ["*: value?'c'??1?: * was compared by type only, since JAX made it by tracing *"]
+    )
     result.stdout.fnmatch_lines(
         [
             "*test_step?nojit?: recorded under jit and under nojit: value?'a'?: *.Opaque was "

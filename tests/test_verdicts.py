@@ -30,6 +30,11 @@ def test_no_verdict_on_one_variant():
         ({"jit": OK, "nojit": WRONG}, "fails only under nojit", "relies on tracing"),
         ({"jit": WRONG, "nojit": OK}, "fails only under jit", "Python side effect"),
         ({"jit": CONCRETE, "nojit": OK}, "fails only under jit", "needs a concrete value"),
+        (
+            {"jit": Outcome(("TypeError",), "Shapes must be 1D ... concrete values"), "nojit": OK},
+            "fails only under jit",
+            "needs a concrete value",
+        ),
         ({"jit": LEAK, "nojit": OK}, "leak only under jit", "it is an ordinary array"),
         ({"jit": ESCAPED, "nojit": OK}, "leak only under jit", "it is an ordinary array"),
         (

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LateMismatches"]
 
-_CACHE_OF_LF = "cache/lastfailed"  # where --lf finds what failed; written at the end of a run
+# Where --lf finds what failed and --sw where to go on; both are written at the end of a run.
+_CACHE_OF_LF = "cache/lastfailed"
+_CACHE_OF_STEPWISE = "cache/stepwise"
 
 
 class LateMismatches:
@@ -31,7 +33,8 @@ class LateMismatches:
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, str], pytest.TestReport] = {}
         self._ended: dict[tuple[str, str], bool] = {}
-        self._references: set[str] = set()
+        self._references: dict[str, str] = {}
+        self._earlier: dict[str, str] = {}
 
     def after(
         self, report: pytest.TestReport, note: Mapping[str, Any], outcomes: Mapping[str, Outcome]
@@ -45,7 +48,10 @@ class LateMismatches:
         """
         test, name = note["test"], note["variant"]
         if MISMATCH_ERROR in note["raised"][:1] and note["reference"] is not None:
-            self._references.add(sibling_nodeid(report.nodeid, name, note["reference"]))
+            reference = sibling_nodeid(report.nodeid, name, note["reference"])
+            self._references[report.nodeid] = reference
+            if report.when == "call":  # else the reference ended last
+                self._earlier[report.nodeid] = reference
         for other, text in note.get("late", {}).items():
             self._waiting[test, other] = _late_report(report, note, other, text)
         if report.when == "teardown":
@@ -59,13 +65,20 @@ class LateMismatches:
         return due
 
     def remember_references(self, config: pytest.Config) -> None:
-        """Add the references of tests that differ to what ``--lf`` runs next."""
+        """Let ``--lf`` and ``--sw`` run the references of tests that differ, too."""
         cache = getattr(config, "cache", None)
         if not self._references or cache is None or hasattr(config, "workerinput"):
             return
         failed = cache.get(_CACHE_OF_LF, {})
         if failed:
-            cache.set(_CACHE_OF_LF, {**failed, **dict.fromkeys(sorted(self._references), True)})
+            references = dict.fromkeys(sorted(self._references.values()), True)
+            cache.set(_CACHE_OF_LF, {**failed, **references})
+        step = cache.get(_CACHE_OF_STEPWISE, None)
+        if isinstance(step, dict) and step.get("last_failed") in self._earlier:
+            step = {**step, "last_failed": self._earlier[step["last_failed"]]}
+            cache.set(_CACHE_OF_STEPWISE, step)
+        elif isinstance(step, str) and step in self._earlier:  # until pytest 8.3
+            cache.set(_CACHE_OF_STEPWISE, self._earlier[step])
 
 
 def _late_report(

@@ -37,6 +37,11 @@ def start_recording(item: pytest.Item) -> Callable[[Any], Any]:
     item.stash[_RECORDS] = records
 
     def record(value: Any) -> Any:
+        if _NOTE in item.stash:
+            raise InvalidArgumentError(
+                f"jax_record: {item.nodeid} is over, and what it recorded has been compared; call "
+                "it in the test or before, not in a teardown"
+            )
         records.append(record_of(value))
         return value
 

@@ -197,7 +197,7 @@ def _failure_verdict(
 
 def _tracing_meaning(outcome: Outcome) -> str:
     """Say what it means that a test fails while it is traced and passes with JIT off."""
-    if not _CONCRETE_ERRORS.isdisjoint(outcome.raised):
+    if not _CONCRETE_ERRORS.isdisjoint(outcome.raised) or "concrete value" in outcome.detail:
         return (
             "the code needs a concrete value of a traced one (Python control flow, a shape, a "
             "NumPy call); with JIT off every value is concrete"
