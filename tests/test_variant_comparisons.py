@@ -227,7 +227,7 @@ def test_comparing_nothing_is_a_warning_where_class_or_module_is_marked(project)
 
 
 def test_a_fixture_may_record_before_the_test_ends(project):
-    """What its setup records is compared; what its teardown records would not be, and is refused."""
+    """What its setup records is compared; what its teardown would record is refused."""
     project.makepyfile(
         HEADER
         + """

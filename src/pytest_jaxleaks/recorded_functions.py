@@ -122,7 +122,8 @@ def is_traced_function(value: Any) -> bool:
     """Say whether a value is a pytree that JAX made of a function by tracing it.
 
     Such are the results of ``jax.vjp`` and ``jax.linearize``: their static data have the program
-    (a jaxpr), and their leaves what it needs. It is another program with another ``jit`` inside.
+    (a jaxpr), and their leaves what it needs. equinox's ``filter_closure_convert`` keeps its
+    program as a leaf. It is another program with another ``jit`` inside.
 
     Args:
         value: a part of a pytree.
@@ -130,11 +131,11 @@ def is_traced_function(value: Any) -> bool:
     if not callable(value) or isinstance(value, type | types.FunctionType):
         return False
     try:
-        treedef: Any = jax.tree_util.tree_structure(value)
-        own = treedef.node_data()
+        flat: Any = jax.tree_util.tree_flatten(value, is_leaf=lambda each: each is not value)
+        parts, data = flat[0], flat[1].node_data()
     except Exception:
         return False  # a class that refuses to be flattened
-    return own is not None and _has_jaxpr(own[1], 6)
+    return data is not None and (any(map(is_jaxpr, parts)) or _has_jaxpr(data[1], 6))
 
 
 def _has_jaxpr(data: Any, depth: int) -> bool:
