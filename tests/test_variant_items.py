@@ -159,6 +159,36 @@ def test_marker_over_option_over_ini(project):
     assert ids(project, "--jax-variants=keys") == ["test_module[nojit]", *own]
 
 
+def test_a_class_is_closer_than_its_base_class(project):
+    """pytest lists the marker of the base first; a mixin's marker counts if there is no other."""
+    project.makepyfile(
+        """
+        import pytest, unittest
+
+        @pytest.mark.jax_variants("nojit")
+        class Base:
+            def test_step(self): pass
+
+        @pytest.mark.jax_variants("x64")
+        class TestOwn(Base): pass
+
+        class TestInherited(Base): pass
+
+        class TestOwnList(TestOwn):
+            pytestmark = [pytest.mark.jax_variants("nans")]
+
+        @pytest.mark.jax_variants("jit")
+        class TestCase(Base, unittest.TestCase): pass
+        """
+    )
+    assert ids(project, "--jax-variants=keys") == [
+        "TestOwn::test_step[x64]",
+        "TestInherited::test_step[nojit]",
+        "TestOwnList::test_step[nans]",
+        "TestCase::test_step[jit]",
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     ["jax_variants = jit,nojit", "jax_variants =\n  jit\n  nojit", "jax_variants = jit nojit"],
@@ -215,6 +245,7 @@ def test_bad_ini_value_is_a_usage_error(project, names):
         ("'jit', 'jit'", "*test_step: variant 'jit' is named more than once"),
         ("['jit', 'nojit']", "*expected names of variants as separate strings, got list*"),
         ("'jit', compare=True", "*test_step: compare=True needs two variants or more*"),
+        ("), pytest.mark.jax_variants('jit'", "*test_step: expected one marker, but there are 2"),
         ("'bad'", "*unavailable of variant 'bad' raised ZeroDivisionError: division by zero"),
     ],
 )
@@ -224,7 +255,7 @@ def test_bad_ini_value_is_a_usage_error(project, names):
 )
 def test_bad_marker_is_a_collection_error(project, arguments, message, test):
     """A marker that cannot be used is reported where it stands; other files run."""
-    mark = f"pytestmark = pytest.mark.jax_variants({arguments})"
+    mark = f"pytestmark = [pytest.mark.jax_variants({arguments})]"
     project.makeconftest(
         """
         from contextlib import nullcontext
@@ -261,6 +292,28 @@ def test_a_marker_of_single_parameters_is_a_collection_error(project):
                 "function, class or module, but it is one of the marks of a pytest.param"
             ]
         )
+
+
+def test_a_marker_that_comes_too_late_is_a_warning(project):
+    """A hook that marks collected items marks one item, not one per variant."""
+    project.makeconftest(
+        """
+        import pytest
+
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                item.add_marker(pytest.mark.jax_variants)
+        """
+    )
+    project.makepyfile("def test_step(): pass")
+    result = project.runpytest_inprocess()
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*test_step: its jax_variants marker was added after *"])
+    path = project.path / "conftest.py"
+    path.write_text(path.read_text().replace("jax_variants)", "jax_variants('unknown'))"))
+    result = project.runpytest_inprocess("--jax-variants=jit,x64")
+    result.assert_outcomes(passed=2, warnings=2)
+    result.stdout.fnmatch_lines(["1 test under jit, x64: no disagreement"])
 
 
 def test_variant_that_cannot_run_here_is_skipped_with_the_reason(project, monkeypatch):

@@ -9,16 +9,19 @@ import pytest
 from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.item_copies import copier_of
 from pytest_jaxleaks.variant_choice import chooser_of
+from pytest_jaxleaks.variant_recording import JaxVariantWarning
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
+    from pytest_jaxleaks.variant_marks import VariantChoice
     from pytest_jaxleaks.variants import Variant
 
-__all__ = ["base_nodeid", "runs_plainly", "sibling_nodeid", "variant_name"]
+__all__ = ["base_nodeid", "choice_at_collection", "runs_plainly", "sibling_nodeid", "variant_name"]
 
 _NAME = pytest.StashKey[str]()
 _PLAIN = pytest.StashKey[bool]()
+_CHOICE = pytest.StashKey["VariantChoice | None"]()
 
 
 def variant_name(item: pytest.Item) -> str | None:
@@ -35,6 +38,11 @@ def variant_name(item: pytest.Item) -> str | None:
 def runs_plainly(item: pytest.Item) -> bool:
     """Say whether variants were asked for and the item could not be copied."""
     return _PLAIN in item.stash
+
+
+def choice_at_collection(item: pytest.Item) -> VariantChoice | None:
+    """Return the choice that an item with a variant was made by, whatever marks it got since."""
+    return item.stash.get(_CHOICE, None)
 
 
 def base_nodeid(nodeid: str, variant: str) -> str:
@@ -130,6 +138,26 @@ def pytest_make_collect_report(
     return report
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Warn of markers that a hook like this one added, when the items had long been made."""
+    for item in items:
+        if item.get_closest_marker("jax_variants") is None or runs_plainly(item):
+            continue
+        try:
+            late = chooser_of(config).choice_of(item) != choice_at_collection(item)
+        except pytest.UsageError:
+            late = True
+        if late:
+            item.warn(JaxVariantWarning(f"{item.nodeid}: {_TOO_LATE}"))
+
+
+_TOO_LATE = (
+    "its jax_variants marker was added after the tests had been collected, and has no effect; "
+    "put it on the function, class or module, or name variants by option or ini value"
+)
+
+
 def _check_marks_of_params(node: pytest.Item | pytest.Collector) -> None:
     """Refuse a marker of single parameters: the items are made before pytest hands it over."""
     marks = getattr(getattr(node, "callspec", None), "marks", ())
@@ -158,10 +186,11 @@ def _per_variant(
 ) -> Iterable[pytest.Item | pytest.Collector]:
     """Return what stands in the place of a collected node: itself, or one copy per variant."""
     _check_marks_of_params(node)
-    if not isinstance(node, pytest.Item) or variant_name(node) is not None:
+    if not isinstance(node, pytest.Item):
         return [node]
     choice = chooser_of(config).choice_of(node)
-    if choice is None:
+    if choice is None or variant_name(node) is not None:
+        node.stash[_CHOICE] = choice
         return [node]
     copier = copier_of(node)
     if copier is None:
@@ -172,6 +201,7 @@ def _per_variant(
     for name in choice.names:
         copied = copier(name)
         copied.stash[_NAME] = name
+        copied.stash[_CHOICE] = choice
         for mark in _marks(known[name], choice.names):
             copied.add_marker(mark)
         copies.append(copied)

@@ -9,7 +9,12 @@ import pytest
 
 from pytest_jaxleaks.jax_modes import Stay, put_back
 from pytest_jaxleaks.variant_choice import chooser_of
-from pytest_jaxleaks.variant_items import base_nodeid, runs_plainly, variant_name
+from pytest_jaxleaks.variant_items import (
+    base_nodeid,
+    choice_at_collection,
+    runs_plainly,
+    variant_name,
+)
 from pytest_jaxleaks.variant_recording import JaxVariantWarning, Recorder, comparison_note
 
 if TYPE_CHECKING:
@@ -148,11 +153,11 @@ class VariantRunner:
     def _compare(self, item: pytest.Item, name: str) -> None:
         """Compare what the test recorded with its other variants, if its marker says so."""
         __tracebackhide__ = True
-        chooser = chooser_of(self._config)
-        choice = chooser.choice_of(item)
+        choice = choice_at_collection(item)
         if choice is not None:
             test = base_nodeid(item.nodeid, name)
-            self._recorder.compare(item, test, name, choice, chooser.known_to(item))
+            known = chooser_of(self._config).known_to(item)
+            self._recorder.compare(item, test, name, choice, known)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -162,7 +167,7 @@ class VariantRunner:
         report = yield
         name = variant_name(item)
         if name is not None:
-            choice = chooser_of(self._config).choice_of(item)
+            choice = choice_at_collection(item)
             note: dict[str, object] = {
                 "test": base_nodeid(item.nodeid, name),
                 "variant": name,
