@@ -150,7 +150,7 @@ class Watch:
 
     def _search(self, young: list[Any], around: Surroundings, code: CodeUnderTest) -> Sighting:
         caches = self._census.known_jax_caches()
-        around = replace(around, jax_caches=caches, ignored=around.ignored | {id(caches)})
+        around = replace(around, jax_caches=caches)
         # A trace that ends while its tracers are looked for was running at the beginning: the
         # names of what is found would be those of things that are gone.
         running = _running_elsewhere()
