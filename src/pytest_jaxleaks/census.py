@@ -8,6 +8,7 @@ thawed and collected, as CPython does of its own accord: no garbage stays for ev
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 from typing import Any
 
@@ -16,8 +17,8 @@ from pytest_jaxleaks.jax_internals import jax_is_imported, tracer_types
 
 __all__ = ["Census"]
 
-# With so few young objects a look takes some ten microseconds.
-_YOUNG_ENOUGH = 2_000
+# With so few young objects a look takes some ten microseconds; one test has several looks.
+_YOUNG_ENOUGH = 200
 # A full collection is due when the heap has grown by half (and by this much at least). CPython's
 # own rule says a quarter; tests leave less garbage behind, since each look collects what is young.
 _FULL_AT_LEAST = 100_000
@@ -86,8 +87,9 @@ class Census:
         """Return the tracers among the objects that are not frozen, garbage included."""
         if not jax_is_imported():
             return []
-        kinds = tracer_types()
-        return [obj for obj in gc.get_objects() if id(type(obj)) in kinds]
+        heap = gc.get_objects()
+        are_tracers = map(tracer_types().__contains__, map(id, map(type, heap)))
+        return list(itertools.compress(heap, are_tracers))
 
     def settle(self, *, now: bool = False) -> None:
         """Count what is alive as old, if there is much of it or if it is asked for."""
