@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks import unseen
+from pytest_jaxleaks.captured_records import edges_to_captured_records
 from pytest_jaxleaks.jax_internals import blocks_reference, is_jaxpr
 from pytest_jaxleaks.links import array_elements, module_name
 from pytest_jaxleaks.object_kinds import EXCEPTIONAL_TYPES, Kind, Kinds
@@ -90,6 +91,7 @@ def find_holders(
     counts = list(map(sys.getrefcount, young))
     ignored = set(surroundings.ignored)
     climb = _Climb(young, counts, surroundings, ignored, exceptional=False, settled=settled)
+    climb.leave_captured_records()
     holdings = climb.holdings()
     if exceptions and climb.met_exceptional and len(holdings) < len(climb.tracers):
         held = settled | {id(holding.tracer) for holding in holdings}
@@ -378,6 +380,13 @@ class _Climb:
         yield from list(parents_among(hidden.untracked, set(self._nodes)))
 
     # -- and down again ---------------------------------------------------------------------
+
+    def leave_captured_records(self) -> None:
+        """Take no way from a test's variables to log records that were captured for it."""
+        captured = self.kept_by_machinery()
+        graph = self._nodes, self._below, self._roots
+        for parent_id, record_id in edges_to_captured_records(*graph, captured):
+            del self._below[parent_id][record_id]
 
     def holdings(self) -> list[Holding]:
         """Return the shortest way from a root to each tracer that has one.
