@@ -237,3 +237,31 @@ def test_a_wrong_marker_is_named(pytester: pytest.Pytester, marker: str, message
     result = pytester.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*::test_it: @pytest.mark.{message[1:]}"])
+
+
+def test_the_closest_marker_holds(pytester: pytest.Pytester) -> None:
+    """A parameter is closer than its function, a class closer than what it inherits from."""
+    source = """
+ALLOWED, CHECKED = pytest.mark.allow_tracer_leak("known"), pytest.mark.no_tracer_leak
+
+@CHECKED
+class Base:
+    def test_leaks(self):
+        box = Box(); leak_into(box)
+
+@ALLOWED
+class TestOwn(Base): pass
+
+class TestInherited(Base): pass
+
+@CHECKED
+@pytest.mark.parametrize("n", [0, pytest.param(1, marks=ALLOWED)])
+def test_parameters(n):
+    box = Box(); leak_into(box)
+"""
+    run = run_suite(pytester, LEAKY + source, option="-q")
+    assert {name for name, _, outcome in run.phases() if outcome == "failed"} == {
+        "TestInherited::test_leaks",
+        "test_parameters[0]",
+    }
+    run.result.assert_outcomes(passed=2, failed=2)

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_jaxleaks import marks
 from pytest_jaxleaks.baseline_options import KNOWN
+from pytest_jaxleaks.closest_marks import closest_marks
 from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.findings import Findings, ReportedLeakError, entries, tell_place
 from pytest_jaxleaks.guarding import warn_of_own_fault
@@ -129,7 +130,7 @@ class LeakCheck:
         """Read each test's marker, so that a wrong one is told before any test runs."""
         for item in items:
             try:
-                item.stash[_MARK] = marks.leak_mark(item.iter_markers())
+                item.stash[_MARK] = marks.leak_mark(closest_marks(item, *marks.NAMES))
             except InvalidArgumentError as error:
                 raise pytest.UsageError(f"{item.nodeid}: {error}.") from None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_jaxleaks.closest_marks import closest_marks
 from pytest_jaxleaks.order_names import ORDERS
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def jax_transform(request: pytest.FixtureRequest) -> Transforms:
 
 def _marked(node: Any) -> dict[str, Any]:
     """Return the options of the marker that is closest to the test."""
-    marker = node.get_closest_marker(MARKER)
+    marker = next(iter(closest_marks(node, MARKER)), None)
     if marker is None:
         return {}
     unknown = sorted(set(marker.kwargs) - set(OPTIONS))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-__all__ = ["DESCRIPTIONS", "AllowTracerLeak", "NoTracerLeak", "leak_mark"]
+__all__ = ["DESCRIPTIONS", "NAMES", "AllowTracerLeak", "NoTracerLeak", "leak_mark"]
 
 DESCRIPTIONS = (
     "no_tracer_leak(ignore=()): check this test for tracer leaks, with or without --jax-leaks; "
@@ -64,6 +64,7 @@ _READERS: dict[str, Callable[..., NoTracerLeak | AllowTracerLeak]] = {
     "no_tracer_leak": no_tracer_leak,
     "allow_tracer_leak": allow_tracer_leak,
 }
+NAMES = tuple(_READERS)
 
 
 def leak_mark(marks: Iterable[pytest.Mark]) -> NoTracerLeak | AllowTracerLeak | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_jaxleaks.closest_marks import closest_marks
 from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.variant_marks import VariantChoice, read_mark
 from pytest_jaxleaks.variants import BUILT_IN, Variant, as_variants, check_names, split_names
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["Chooser", "chooser_of", "closest_marks"]
+__all__ = ["Chooser", "chooser_of"]
 
 _CHOOSER = pytest.StashKey["Chooser"]()
 
@@ -70,7 +71,7 @@ class Chooser:
         Raises:
             pytest.UsageError: if its marker cannot be used.
         """
-        marks = closest_marks(node)
+        marks = closest_marks(node, "jax_variants")
         if not marks:
             return self._by_default
         where = f"@pytest.mark.jax_variants of {node.nodeid}"
@@ -96,31 +97,6 @@ class Chooser:
                 )
             known[variant.name] = variant
         return known
-
-
-def closest_marks(node: pytest.Item | pytest.Collector) -> list[pytest.Mark]:
-    """Find the markers that hold for a test: those of the closest thing that has any.
-
-    Of a class and its base classes pytest lists the markers of the base first; here a class is
-    closer than what it inherits from.
-
-    Args:
-        node: the test, or its definition.
-
-    Returns:
-        One marker, none, or what somebody put twice on one function, class or module.
-    """
-    for each in reversed(node.listchain()):
-        groups = [each.own_markers]
-        if isinstance(each, pytest.Class):
-            given = [vars(base).get("pytestmark", []) for base in each.obj.__mro__]
-            groups = [one if isinstance(one, list) else [one] for one in given] + groups
-        for group in groups:
-            marks: list[pytest.Mark] = [getattr(one, "mark", one) for one in group]
-            found = [mark for mark in marks if mark.name == "jax_variants"]
-            if found:
-                return found
-    return []
 
 
 def _ask(hook: Any, config: pytest.Config) -> list[object]:
