@@ -14,8 +14,15 @@ import pytest
 from pytest_jaxleaks import marks
 from pytest_jaxleaks.baseline_options import KNOWN
 from pytest_jaxleaks.errors import InvalidArgumentError
-from pytest_jaxleaks.findings import Findings, ReportedLeakError, entries, shorten_crash
+from pytest_jaxleaks.findings import (
+    FINDINGS,
+    Findings,
+    ReportedLeakError,
+    entries,
+    shorten_crash,
+)
 from pytest_jaxleaks.guarding import warn_of_own_fault
+from pytest_jaxleaks.partial_checks import checks_everything
 from pytest_jaxleaks.retelling import Retelling
 
 if TYPE_CHECKING:
@@ -56,7 +63,6 @@ class Policy:
 
 
 _MARK = pytest.StashKey["marks.NoTracerLeak | marks.AllowTracerLeak | None"]()
-_FINDINGS = pytest.StashKey[dict[str, Findings]]()
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -96,9 +102,7 @@ def _policy(config: pytest.Config) -> Policy:
             f"jax_leaks_third_party must be one of {', '.join(_THIRD_PARTY)}, "
             f"but was {third_party!r}."
         )
-    option = config.getoption("jax_leaks", None)
-    everywhere = bool(config.getini("jax_leaks") if option is None else option)
-    return Policy(everywhere, tuple(config.getini("jax_leaks_ignore")), third_party)
+    return Policy(checks_everything(config), tuple(config.getini("jax_leaks_ignore")), third_party)
 
 
 class LeakCheck:
@@ -205,7 +209,7 @@ class LeakCheck:
         if not self._checks(item):
             self._unchecked_ran = True
             return (yield)
-        item.stash[_FINDINGS] = {}
+        item.stash[FINDINGS] = {}
         self._begin(item.config)
         if self._unchecked_ran and self._watch is not None:
             self._watch.know_running()
@@ -260,7 +264,7 @@ class LeakCheck:
     ) -> None:
         self._look_into(findings, item, scene)
         if findings:
-            item.stash.setdefault(_FINDINGS, {})[findings.phase] = findings
+            item.stash.setdefault(FINDINGS, {})[findings.phase] = findings
             findings.add_section(item, failed=failed)
 
     def _look_into(self, findings: Findings, item: pytest.Item, scene: Scene | None) -> None:
@@ -290,7 +294,7 @@ class LeakCheck:
         __tracebackhide__ = True
         mark = item.stash.get(_MARK, None)
         if phase == "call" and isinstance(mark, marks.AllowTracerLeak) and mark.strict:
-            found = item.stash.get(_FINDINGS, {}).values()
+            found = item.stash.get(FINDINGS, {}).values()
             if not any(findings.accepted for findings in found):
                 pytest.fail(
                     "@pytest.mark.allow_tracer_leak(strict=True): this test leaks no tracer any "
@@ -306,7 +310,9 @@ class LeakCheck:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Send the leaks along with the report, in a form that xdist carries."""
         report = yield
-        findings = item.stash.get(_FINDINGS, {}).get(call.when)
+        if call.when == "setup" and self._checks(item):
+            report.__dict__["jax_leaks_checked"] = True
+        findings = item.stash.get(FINDINGS, {}).get(call.when)
         if findings is not None:
             report.__dict__.update(findings.as_attributes())
             if isinstance(call.excinfo and call.excinfo.value, ReportedLeakError):

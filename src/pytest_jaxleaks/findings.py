@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_jaxleaks.retelling import Retelling
     from pytest_jaxleaks.watching import Sighting
 
-__all__ = ["Findings", "ReportedLeakError", "entries", "shorten_crash"]
+__all__ = ["FINDINGS", "Findings", "ReportedLeakError", "entries", "shorten_crash"]
 
 _STRETCHES = {
     "collection": "importing the tests",
@@ -131,6 +131,10 @@ class Findings:
             "jax_leaks_known": [leak.as_dict() for leak in self.known],
             "jax_leaks_held_by_jax": self.held_by_jax,
         }
+
+
+# By phase, of a test that is checked.
+FINDINGS = pytest.StashKey[dict[str, Findings]]()
 
 
 def shorten_crash(report: pytest.TestReport) -> None:
