@@ -203,6 +203,15 @@ class LeakCheck:
 
     # -- the three phases -------------------------------------------------------------------
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Forget what was found in a test when it is over: its reports tell it."""
+        try:
+            return (yield)
+        finally:
+            if FINDINGS in item.stash:
+                del item.stash[FINDINGS]
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         """Look after the fixtures of a test were set up."""

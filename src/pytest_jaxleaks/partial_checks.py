@@ -20,7 +20,6 @@ _ASKING = (
     "--jax-leaks-sarif",
     "--jax-leaks-html",
     "--jax-leaks-triage",
-    "--jax-leaks-baseline",
     "--jax-leaks-write-baseline",
     "--jax-leaks-fresh",
 )

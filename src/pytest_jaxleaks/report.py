@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -100,14 +101,36 @@ def check_targets(config: pytest.Config) -> None:
             taken[target] = option
 
 
+class _Seen:
+    """In which tests a holder showed: the first leak and, of all tests, no more than their ids."""
+
+    def __init__(self, leak: dict[str, Any]) -> None:
+        self._leak = leak
+        self._tests: dict[str, None] = {}
+        self.times = 0
+
+    def add(self, nodeid: str) -> None:
+        """Count one leak of a test."""
+        self._tests[nodeid] = None
+        self.times += 1
+
+    def text(self) -> str:
+        """Return what is kept, in how many tests, and the names of some."""
+        named = ", ".join(itertools.islice(self._tests, _MOST_TESTS))
+        total = len(self._tests)
+        more = f" and {total - _MOST_TESTS} more" if total > _MOST_TESTS else ""
+        count = "1 test" if total == 1 else f"{total} tests"
+        return f"{self._leak['value']} of {self._leak['transform']}, in {count}: {named}{more}"
+
+
 class LeakLog:
     """Gathers the leaks from test reports, xdist workers' included."""
 
     def __init__(self, target: Path | None) -> None:
         self._target = target
         self._tests: list[dict[str, Any]] = []
-        self._failing: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-        self._accepted: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        self._failing: dict[str, _Seen] = {}
+        self._accepted: dict[str, _Seen] = {}
         self._before_tests: list[dict[str, Any]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -116,8 +139,8 @@ class LeakLog:
         accepted = getattr(report, "jax_leaks_accepted", [])
         for leaks, by_holder in ((failing, self._failing), (accepted, self._accepted)):
             for leak in leaks:
-                by_holder.setdefault(leak["holder"], []).append((report.nodeid, leak))
-        if failing or accepted:
+                by_holder.setdefault(leak["holder"], _Seen(leak)).add(report.nodeid)
+        if self._target is not None and (failing or accepted):
             self._tests.append(_entry(report, failing + accepted))
         for entry in getattr(report, "jax_leaks_collection", []):
             self._take_before_tests(dict(entry))
@@ -129,8 +152,8 @@ class LeakLog:
         self._before_tests.append(entry)
         by_holder = self._accepted if entry["accepted"] else self._failing
         for leak in entry["leaks"]:
-            seen = by_holder.setdefault(leak["holder"], [])
-            seen.append((f"{entry['nodeid']} (before the first test)".strip(), leak))
+            seen = by_holder.setdefault(leak["holder"], _Seen(leak))
+            seen.add(f"{entry['nodeid']} (before the first test)".strip())
 
     @pytest.hookimpl(tryfirst=True, specname="pytest_sessionfinish")
     def pytest_jaxleaks_fail_for_imports(self, session: pytest.Session) -> None:
@@ -162,9 +185,9 @@ class LeakLog:
             terminalreporter.line(entry["text"])
         terminalreporter.section("tracer leaks by holder")
         for title, by_holder in (("", self._failing), (" (accepted)", self._accepted)):
-            ranked = sorted(by_holder.items(), key=lambda entry: (-len(entry[1]), entry[0]))
+            ranked = sorted(by_holder.items(), key=lambda entry: (-entry[1].times, entry[0]))
             for holder, seen in ranked[:_MOST_HOLDERS]:
-                terminalreporter.line(f"{holder}{title}: {_seen_in(seen)}")
+                terminalreporter.line(f"{holder}{title}: {seen.text()}")
             if len(ranked) > _MOST_HOLDERS:
                 terminalreporter.line(f"... and {len(ranked) - _MOST_HOLDERS} more holders{title}")
         if not traces_afresh(terminalreporter.config):
@@ -199,15 +222,6 @@ def _entry(report: pytest.TestReport, leaks: list[dict[str, Any]]) -> dict[str, 
         "outcome": report.outcome,
         "leaks": leaks,
     }
-
-
-def _seen_in(seen: list[tuple[str, dict[str, Any]]]) -> str:
-    tests = list(dict.fromkeys(nodeid for nodeid, _ in seen))
-    named = ", ".join(tests[:_MOST_TESTS])
-    more = f" and {len(tests) - _MOST_TESTS} more" if len(tests) > _MOST_TESTS else ""
-    leak = seen[0][1]
-    count = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
-    return f"{leak['value']} of {leak['transform']}, in {count}: {named}{more}"
 
 
 def _jax_version() -> str | None:
