@@ -327,6 +327,7 @@ def test_the_section_of_a_concretization_error(pytester: pytest.Pytester) -> Non
             return β
         def test_it(): jax.jit(größe)(1.0)
         def test_positional(): jax.jit(lambda n, /: 1 if n else 2)(1)
+        def test_shape(): jax.jit(lambda size: jax.numpy.zeros(size))(3)
     """)
     text = str(pytester.runpytest_inprocess("-pno:cacheprovider").stdout)
     section = text.partition("JAX error explained")[2]
@@ -335,6 +336,8 @@ def test_the_section_of_a_concretization_error(pytester: pytest.Pytester) -> Non
     assert "jax.lax.while_loop(condition, body, start)" in section
     assert "jax.jit(..., static_argnames='β')" in section
     assert "jax.jit(..., static_argnums=0)" in section
+    assert "shapes, sizes and axes from x.shape (known) and not from values" in section
+    assert "jax.jit(..., static_argnames='size')" in section
     assert re.search(r"traced      größe \(.+\.py:2\), for jit", section)
 
 

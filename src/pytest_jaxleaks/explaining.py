@@ -11,7 +11,7 @@ import pytest
 
 from pytest_jaxleaks.findings import FINDINGS
 from pytest_jaxleaks.guarding import guarded, warn_of_own_fault
-from pytest_jaxleaks.jax_errors import is_of_checker, jax_error, message_of
+from pytest_jaxleaks.jax_errors import is_of_checker, is_of_shape, jax_error, message_of
 from pytest_jaxleaks.variant_items import base_nodeid, variant_name
 
 if TYPE_CHECKING:
@@ -192,6 +192,8 @@ def _explain_concretization(error: BaseException) -> list[str]:
 def _family(error: BaseException) -> str:
     from pytest_jaxleaks.concretization import CONCRETIZATION_ERRORS
 
+    if is_of_shape(error):
+        return "ConcretizationTypeError"
     names = [cls.__name__ for cls in type(error).__mro__]
     return next(name for name in names if name in CONCRETIZATION_ERRORS)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Behind", "error_of_checker", "is_of_checker", "jax_error", "message_of"]
+__all__ = ["Behind", "error_of_checker", "is_of_checker", "is_of_shape", "jax_error", "message_of"]
 
 _MOST_ERRORS = 20
 # TracerBoolConversionError is a ConcretizationTypeError.
@@ -20,6 +20,8 @@ _EXPLAINED = (
     "TracerIntegerConversionError",
     "NonConcreteBooleanIndexError",
 )
+# What JAX says of a traced size, in a TypeError without a class of its own.
+_TRACED_SHAPE = "Shapes must be 1D sequences of concrete values"
 # How far an error is from the failure that a user sees, and how that is told.
 _ITSELF, _CAUSE, _CONTEXT, _HIDDEN = range(4)
 _TOLD = {
@@ -51,17 +53,15 @@ def jax_error(failure: BaseException | None) -> Behind | None:
     if errors is None:
         return None
     kinds = tuple(kind for name in _EXPLAINED if isinstance(kind := getattr(errors, name, 0), type))
-    found = (each for each in _behind(failure) if isinstance(each.error, kinds) or _checks(each))
-    return next(found, None)
+    for each in _behind(failure):
+        if isinstance(each.error, kinds) or is_of_shape(each.error) or is_of_checker(each.error):
+            return each
+    return None
 
 
 def error_of_checker(failure: BaseException | None) -> BaseException | None:
     """Return the nearest error of JAX's leak checker."""
-    return next((each.error for each in _behind(failure) if _checks(each)), None)
-
-
-def _checks(each: Behind) -> bool:
-    return is_of_checker(each.error)
+    return next((each.error for each in _behind(failure) if is_of_checker(each.error)), None)
 
 
 def _behind(failure: BaseException | None) -> Iterator[Behind]:
@@ -94,6 +94,11 @@ def _of_doctest(error: BaseException) -> list[BaseException]:
         return failures
     raised = getattr(error, "exc_info", None) if type(error).__module__ == "doctest" else None
     return [raised[1]] if isinstance(raised, tuple) else []
+
+
+def is_of_shape(error: BaseException) -> bool:
+    """Tell whether JAX was given a traced value as a size."""
+    return type(error) is TypeError and message_of(error).startswith(_TRACED_SHAPE)
 
 
 def is_of_checker(error: BaseException) -> bool:
