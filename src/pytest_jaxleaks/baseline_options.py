@@ -98,7 +98,7 @@ def _path(config: pytest.Config) -> Path | None:
 
 def _text(path: Path, *, may_be_missing: bool) -> str:
     if may_be_missing:
-        from pytest_jaxleaks.report import writable
+        from pytest_jaxleaks.report_files import writable
 
         writable("--jax-leaks-baseline", path)
         if not path.exists():
@@ -168,20 +168,20 @@ class _Comparison:
         finished = finished and not session.config.option.collectonly
         whole = finished and checks_everything(self._config) and is_whole(session, self._deselected)
         if self._writes:
-            self._write(finished=finished, whole=whole and not self._unsure)
+            self._write(session, finished=finished, whole=whole and not self._unsure)
         elif whole:
             self._tell_gone(session)
 
-    def _write(self, *, finished: bool, whole: bool) -> None:
+    def _write(self, session: pytest.Session, *, finished: bool, whole: bool) -> None:
         if not finished:
             self._lines.append(f"{self._path} was not written: the run did not come to its end")
             return
         from pytest_jaxleaks.baseline_text import rewrite
-        from pytest_jaxleaks.report import write_atomically
+        from pytest_jaxleaks.report_files import write_report
 
         entries = baseline.merged(self._entries, self._known, keep_gone=not whole)
         text, comments_kept = rewrite(self._text, entries)
-        write_atomically(self._path, text)
+        write_report(session, "--jax-leaks-baseline", self._path, text)
         self._lines.append(f"{self._path}: {len(entries)} known leak(s) written")
         if not comments_kept:
             self._lines.append(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_jaxleaks.report import writable, write_atomically
+from pytest_jaxleaks.report_files import writable, write_report
 from pytest_jaxleaks.triaging import is_triage_child
 
 if TYPE_CHECKING:
@@ -96,10 +96,11 @@ class _Outputs:
             self._gathered.add(entry["leaks"], test, accepted=entry["accepted"])
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files and print the annotations."""
         for name, target in self._targets.items():
-            write_atomically(target, _WRITERS[name](self._gathered, self._config.rootpath))
+            text = _WRITERS[name](self._gathered, self._config.rootpath)
+            write_report(session, f"--jax-leaks-{name}", target, text)
         if self._annotates and self._gathered:
             self._print_annotations()
 

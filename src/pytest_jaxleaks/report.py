@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import platform
-import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,28 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_jaxleaks.fresh import traces_afresh
+from pytest_jaxleaks.report_files import check_targets, writable, write_report
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
-__all__ = [
-    "LeakLog",
-    "add_options",
-    "check_targets",
-    "configure",
-    "writable",
-    "write_atomically",
-]
+__all__ = ["LeakLog", "add_options", "configure"]
 
 _MOST_HOLDERS = 50
 _MOST_TESTS = 3
 _FORMAT = 1
-_WRITING = (
-    "--jax-leaks-baseline",
-    "--jax-leaks-html",
-    "--jax-leaks-report",
-    "--jax-leaks-sarif",
-)
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -58,47 +45,6 @@ def configure(config: pytest.Config) -> None:
         folder = config.invocation_params.dir
         target = None if path is None else writable("--jax-leaks-report", folder / path)
         config.pluginmanager.register(LeakLog(target), "jaxleaks-log")
-
-
-def writable(option: str, target: Path) -> Path:
-    """Return ``target`` if a report can be written there, at the start of a run.
-
-    Raises:
-        pytest.UsageError: it cannot; the message names the option and the path.
-    """
-    if target.exists() and not target.is_dir() and not target.is_file():
-        return target  # a device or a pipe
-    folder = target.resolve().parent
-    if (
-        target.is_dir()
-        or not folder.is_dir()
-        or not os.access(folder, os.W_OK)
-        or (target.exists() and not os.access(target, os.W_OK))
-    ):
-        raise pytest.UsageError(
-            f"{option}: cannot write {str(target)!r}. "
-            "Expected a file name in a folder that exists and can be written to."
-        )
-    return target
-
-
-def check_targets(config: pytest.Config) -> None:
-    """See that no two options of ours write to one file.
-
-    Raises:
-        pytest.UsageError: two do; the message names both.
-    """
-    taken: dict[Path, str] = {}
-    for option in _WRITING:
-        path = config.getoption(option.lstrip("-").replace("-", "_"), None)
-        target = None if path is None else (config.invocation_params.dir / str(path)).resolve()
-        if target is not None and (target.is_file() or not target.exists()):
-            if target in taken:
-                raise pytest.UsageError(
-                    f"{option}: {str(target)!r} is the file of {taken[target]} as well. "
-                    "Expected a file of its own for each."
-                )
-            taken[target] = option
 
 
 class _Seen:
@@ -163,7 +109,7 @@ class LeakLog:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the JSON report."""
         if self._target is not None:
             document = {
@@ -172,7 +118,8 @@ class LeakLog:
                 "python": platform.python_version(),
                 "tests": sorted([*map(_contract, self._before_tests), *self._tests], key=_order),
             }
-            write_atomically(self._target, json.dumps(document, indent=1, ensure_ascii=False))
+            text = json.dumps(document, indent=1, ensure_ascii=False)
+            write_report(session, "--jax-leaks-report", self._target, text)
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """Sum up by holder: one thing to mend, however many tests it shows in."""
@@ -229,23 +176,3 @@ def _jax_version() -> str | None:
         return version("jax")
     except PackageNotFoundError:
         return None
-
-
-def write_atomically(target: Path, text: str) -> None:
-    """Write a file so that a reader sees the old content or the new one, and nothing between.
-
-    A link is followed. What is no regular file, such as a pipe, is written to as it is.
-    """
-    target = target.resolve()
-    if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
-        return
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
-    ) as file:
-        file.write(text)
-    # A temporary file is private; a report has the permissions of any new file.
-    mask = os.umask(0)
-    os.umask(mask)
-    Path(file.name).chmod(0o666 & ~mask)
-    Path(file.name).replace(target)
