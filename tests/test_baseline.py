@@ -42,6 +42,12 @@ def test_rendering_and_parsing_are_inverse() -> None:
     )
 
 
+def test_a_name_that_is_no_text_can_be_listed() -> None:
+    """The name of a file that is no UTF-8 has surrogates, which TOML cannot write."""
+    (entry,) = baseline.parse(render([KnownLeak("m\udcff.x", "f")]), "x")
+    assert ("m\udcff.x", "f") in Listed([entry])
+
+
 def test_the_text_is_sorted_and_the_same_for_any_order() -> None:
     """Random order and xdist do not shake the file; one leak is one paragraph of a diff."""
     entries = [KnownLeak("b", "g"), KnownLeak("a", "f"), KnownLeak("b", "f", "why")]

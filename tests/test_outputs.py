@@ -262,6 +262,20 @@ def test_sarif_is_valid_for_any_leak(tmp_path: Path) -> None:
     _validate(sarif([], tmp_path, "1.0"))
 
 
+def test_paths_are_those_of_the_repository(tmp_path: Path) -> None:
+    """Where the root folder is a part of it; a test beside the root folder is none with dots."""
+    found = Gathered()
+    found.add([_leak()], SeenIn("t", "../b/test_b.py", 3, "call"), accepted=False)
+    root = tmp_path / "a"
+    for workspace, uri in ((tmp_path, "b/test_b.py"), (None, (tmp_path / "b/test_b.py").as_uri())):
+        log = sarif(found.leaks(), root, "1", workspace)
+        _validate(log)
+        place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+        assert place["artifactLocation"]["uri"] == uri
+    (line,) = github_annotations(found.leaks(), root, tmp_path)
+    assert line.startswith("::error file=b/test_b.py,line=3,")
+
+
 def test_the_same_leak_has_the_same_fingerprint(tmp_path: Path) -> None:
     """Code scanning follows a leak through edits: tests, values and lines do not matter."""
     first = sarif(_gathered(_leak()).leaks(), tmp_path, "1")["runs"][0]["results"][0]
@@ -341,6 +355,8 @@ def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
     write_atomically(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "new"
+    write_atomically(tmp_path / "real", "ü\udcff")  # of a file name that is no UTF-8
+    assert (tmp_path / "real").read_text("utf-8") == "ü\\udcff"
     os.mkfifo(tmp_path / "pipe")
     end = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:

@@ -115,5 +115,9 @@ def _table(entry: KnownLeak) -> str:
 
 
 def _quoted(value: str) -> str:
-    """Return a TOML basic string; JSON's escapes are a subset of TOML's, but for DEL."""
+    """Return a TOML basic string; JSON's escapes are a subset of TOML's, but for DEL.
+
+    TOML has no lone surrogates, as in a file name that is no UTF-8: a question mark matches them.
+    """
+    value = value.encode("utf-8", "replace").decode("utf-8")
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -107,10 +107,7 @@ class _Outputs:
     def _print_annotations(self) -> None:
         from pytest_jaxleaks.annotations import github_annotations
 
-        given = os.environ.get("GITHUB_WORKSPACE")
-        lines = github_annotations(
-            self._gathered.leaks(), self._config.rootpath, Path(given) if given else None
-        )
+        lines = github_annotations(self._gathered.leaks(), self._config.rootpath, _workspace())
         with _uncaptured(self._config):
             text = "\n" + "\n".join(lines) + "\n"
             encoding = sys.stdout.encoding or "utf-8"
@@ -129,7 +126,14 @@ def _uncaptured(config: pytest.Config) -> Iterator[None]:
 def _sarif(gathered: Gathered, root: Path) -> str:
     from pytest_jaxleaks.sarif import sarif
 
-    return json.dumps(sarif(gathered.leaks(), root, _own_version()), indent=1, ensure_ascii=False)
+    log = sarif(gathered.leaks(), root, _own_version(), _workspace())
+    return json.dumps(log, indent=1, ensure_ascii=False)
+
+
+def _workspace() -> Path | None:
+    """Return the folder of the repository, where GitHub runs the tests."""
+    given = os.environ.get("GITHUB_WORKSPACE")
+    return Path(given) if given else None
 
 
 def _html(gathered: Gathered, root: Path) -> str:
