@@ -83,7 +83,9 @@ def configure(config: pytest.Config) -> None:
     text = _text(path, may_be_missing=writes)
     entries = _entries(path, text)
     config.stash[KNOWN] = Known(entries, everything=writes)
-    if not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Worker(config), "jaxleaks-baseline-worker")
+    else:
         comparison = _Comparison(config, path, text, entries, writes=writes)
         config.pluginmanager.register(comparison, "jaxleaks-baseline")
 
@@ -121,6 +123,25 @@ def _entries(path: Path, text: str) -> Sequence[baseline.KnownLeak]:
         raise pytest.UsageError(f"--jax-leaks-baseline: {error}") from None
 
 
+_DESELECTED = "jaxleaks_deselected"
+
+
+class _Worker:
+    """Tells the controller of xdist how many tests a worker has left out."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        self._deselected = 0
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Count them."""
+        self._deselected += len(items)
+
+    def pytest_sessionfinish(self) -> None:
+        """Send the number."""
+        self._config.workeroutput[_DESELECTED] = self._deselected
+
+
 class _Comparison:
     """Gathers which known leaks were seen, and says or writes what that means."""
 
@@ -147,6 +168,11 @@ class _Comparison:
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Notice that not every test runs."""
         self._deselected += len(items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what a worker of xdist has left out, or not: it may have crashed."""
+        self._deselected += getattr(node, "workeroutput", {}).get(_DESELECTED, 1)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the leaks of one phase of one test, xdist workers' included."""
