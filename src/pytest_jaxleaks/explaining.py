@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from types import FrameType
 
+    from pytest_jaxleaks.jax_errors import Behind
     from pytest_jaxleaks.leaks import CodeUnderTest, Leak
     from pytest_jaxleaks.roots import Surroundings
 
@@ -108,8 +109,7 @@ class _Explainer:
             if found is not None:
                 lines = self._explain(found.error, node)
                 if found.relation:
-                    names = (type(failure).__name__, type(found.error).__name__)
-                    lines.insert(0, f"{names[0]} was {found.relation} JAX's {names[1]}.")
+                    lines.insert(0, _told_relation(failure, found))
                 report.sections.append((_SECTION, "\n".join(lines)))
         except Exception:
             warn_of_own_fault(f"explain the failure of {node.nodeid}")
@@ -158,6 +158,12 @@ class _Explainer:
 
         around = Surroundings(frames=frames)
         return around, CodeUnderTest(node.config.rootpath, node.path.stem)
+
+
+def _told_relation(failure: BaseException | None, found: Behind) -> str:
+    name = type(found.error).__name__
+    what = "the error of JAX's leak checker" if is_of_checker(found.error) else f"JAX's {name}"
+    return f"{type(failure).__name__} was {found.relation} {what}."
 
 
 def _test_of(node: pytest.Item | pytest.Collector) -> str:
