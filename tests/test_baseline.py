@@ -217,7 +217,6 @@ def test_under_xdist_the_file_is_the_same(pytester: pytest.Pytester) -> None:
     text = (pytester.path / "known.toml").read_text("utf-8")
     pytester.runpytest_subprocess(*_BASELINE, "--jax-leaks-write-baseline", "-n1")
     assert (pytester.path / "known.toml").read_text("utf-8") == text
-    pytester.runpytest_subprocess(*_BASELINE, "-n1").assert_outcomes(passed=3)
     # A worker tells what was left out in a way that no option shows.
     pytester.makeconftest(
         "def pytest_collection_modifyitems(config, items):\n"
