@@ -110,3 +110,35 @@ def test_the_checkers_own_crash_is_told(suite: pytest.Pytester) -> None:
     section = text.partition("JAX error explained")[2]
     assert "JAX's leak checker is right" in section
     assert "test_crash.Store.kept" in section
+
+
+_MARKED = """
+import jax, pytest
+KEPT = []
+
+def test_unmarked(): jax.jit(lambda x: KEPT.append(x))(1.0)
+
+@pytest.mark.no_tracer_leak
+def test_marked(): pass
+"""
+
+
+def test_a_run_that_checks_few_tests_or_none_says_so(pytester: pytest.Pytester) -> None:
+    """Who asks for an output without --jax-leaks may take its silence for a clean suite."""
+    pytester.makepyfile(_MARKED)
+    header = "jax-leaks: --jax-leaks-sarif, --jax-leaks-triage without --jax-leaks: only tests*"
+    nothing = "No test was checked for tracer leaks, and --jax-leaks-sarif, --jax-leaks-triage*"
+    options = ("-pno:cacheprovider", "--jax-leaks-sarif=out.sarif", "--jax-leaks-triage")
+    result = pytester.runpytest_inprocess(*options)
+    result.stdout.fnmatch_lines([header])
+    result.stdout.no_fnmatch_line(nothing)
+    result = pytester.runpytest_inprocess(*options, "-q", "-k", "unmarked")
+    result.assert_outcomes(passed=1, deselected=1)
+    result.stdout.fnmatch_lines([nothing])
+    for more in (
+        ("--jax-leaks", "-k", "test_marked"),
+        ("-o", "jax_leaks=true", "-k", "test_marked"),
+    ):
+        result = pytester.runpytest_inprocess(*options, *more)
+        result.stdout.no_fnmatch_line("*without --jax-leaks*")
+        result.stdout.no_fnmatch_line(nothing)

@@ -11,7 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pytest_jaxleaks.concretization import CONCRETIZATION_ERRORS, Concretization, explain
+from pytest_jaxleaks.concretization import (
+    CONCRETIZATION_ERRORS,
+    Concretization,
+    explain,
+    numbered_parameters,
+)
 from pytest_jaxleaks.escaped import Origin, describe_escaped, origin_in
 
 _ESCAPE = """
@@ -66,7 +71,17 @@ def test_an_escaped_tracer_is_traced_to_its_holder(
         (
             "def test_it():\n  try: use(Modèle())\n  except Exception as error:\n"
             "    raise RuntimeError('no') from error",
-            "cause",
+            "RuntimeError was raised from JAX's UnexpectedTracerError.",
+        ),
+        (
+            "def test_it():\n  try: use(Modèle())\n  except Exception:\n"
+            "    raise RuntimeError('no')",
+            "RuntimeError was raised while handling JAX's UnexpectedTracerError.",
+        ),
+        (
+            "def test_it():\n  try: use(Modèle())\n  except Exception:\n"
+            "    raise RuntimeError('no') from None",
+            "RuntimeError was raised over, and hides, JAX's UnexpectedTracerError.",
         ),
         (
             "def test_it():\n  try: use(Modèle())\n  except Exception as error:\n"
@@ -79,7 +94,9 @@ def test_every_phase_is_explained(pytester: pytest.Pytester, body: str, phase: s
     """Fixtures, imports, unittest, causes and groups of errors are explained alike."""
     text = _run(pytester, body)
     assert text.count("JAX error explained") == 1, phase
-    assert "Modèle.cache" in text.partition("JAX error explained")[2]
+    section = text.partition("JAX error explained")[2]
+    assert "Modèle.cache" in section
+    assert phase in section or not phase.endswith(".")
 
 
 def test_one_ini_option_turns_it_off(pytester: pytest.Pytester) -> None:
@@ -135,9 +152,9 @@ def test_a_message_without_details_is_no_error() -> None:
     assert origin_in("Something else entirely.") == Origin()
 
 
-def _fails(function: Any, *args: Any) -> Concretization:
+def _fails(function: Any, *args: Any, **named: Any) -> Concretization:
     with pytest.raises((TypeError, IndexError)) as caught:
-        jax.jit(function)(*args)
+        jax.jit(function)(*args, **named)
     line = str(caught.traceback[-1].statement).strip()
     for entry in caught.traceback:
         if str(entry.path) == __file__:
@@ -265,6 +282,32 @@ def test_a_setting_is_advised_to_be_static() -> None:
     assert jax.jit(scaled, static_argnames=("mode", "power"))(_X, 1, 0)[0] == 2
 
 
+class _Scaler:
+    def by(self, x: Any, mode: Any, /) -> Any:
+        return x if mode else -x
+
+
+def test_a_positional_only_parameter_is_advised_by_number() -> None:
+    """static_argnames cannot name such a parameter; what is advised runs, a method's too."""
+
+    def scaled(x: Any, mode: Any, /, power: Any, *, sign: Any) -> Any:
+        return sign * x if mode > power + sign else x
+
+    method = _Scaler().by
+    for failure, function, advice in (
+        (_fails(scaled, _X, 1, 0, sign=1), scaled, "static_argnums=(1, 2), static_argnames='sign'"),
+        (_fails(method, _X, 1), method.__func__, "static_argnums=2"),
+    ):
+        codes = [_fails.__code__, function.__code__]
+        parameters = numbered_parameters(failure.message, codes)
+        lines = explain(failure._replace(parameters=parameters))
+        assert any(line.endswith(f"jax.jit(..., {advice})") for line in lines), lines
+    assert lines[-1].endswith("(counted with self; one less for a bound method)")
+    static = jax.jit(scaled, static_argnums=(1, 2), static_argnames="sign")
+    assert static(_X, 3, 0, sign=2)[0] == 2
+    assert jax.jit(method, static_argnums=1)(_X, 1)[0] == 1
+
+
 def test_static_arguments_are_not_advised_under_vmap() -> None:
     """Under vmap there is no such argument."""
     with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
@@ -283,12 +326,18 @@ def test_the_section_of_a_concretization_error(pytester: pytest.Pytester) -> Non
                 β = β * 2
             return β
         def test_it(): jax.jit(größe)(1.0)
+        def test_positional(): jax.jit(lambda n, /: 1 if n else 2)(1)
+        def test_shape(): jax.jit(lambda size: jax.numpy.zeros(size))(3)
     """)
     text = str(pytester.runpytest_inprocess("-pno:cacheprovider").stdout)
     section = text.partition("JAX error explained")[2]
     assert "`while` repeats by a traced value" in section
     assert "depends on  argument β" in section
     assert "jax.lax.while_loop(condition, body, start)" in section
+    assert "jax.jit(..., static_argnames='β')" in section
+    assert "jax.jit(..., static_argnums=0)" in section
+    assert "shapes, sizes and axes from x.shape (known) and not from values" in section
+    assert "jax.jit(..., static_argnames='size')" in section
     assert re.search(r"traced      größe \(.+\.py:2\), for jit", section)
 
 
@@ -329,6 +378,48 @@ def test_jax_s_checker_is_told_right_or_wrong(pytester: pytest.Pytester) -> None
     text = str(pytester.runpytest_inprocess("-pno:cacheprovider", "-k", "harmless").stdout)
     assert text.count("held by JAX's own trace cache, not by your code: harmless") == 2
     assert "JAX's leak checker is right" not in text
+
+
+_ALSO = """
+import equinox as eqx, jax, jax.numpy as jnp, pytest
+SEEN = []
+
+@pytest.mark.jax_variants("jit", "leaks")
+def test_both():
+    @jax.jit
+    def step(x):
+        SEEN.append(x * 2)
+        return jax.vmap(lambda x: eqx.filter_jit(lambda y: y * x)(x))(x)
+    step(jnp.ones(3))
+
+@pytest.mark.jax_variants("jit", "leaks")
+def test_later():
+    @jax.jit
+    def step(x):
+        y = jax.vmap(lambda x: eqx.filter_jit(lambda y: y * x)(x))(x)
+        SEEN.append(y)
+        return y
+    step(jnp.ones(3))
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--jax-leaks",)])
+def test_harmless_is_not_said_of_a_test_that_leaks_too(
+    pytester: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    """JAX's checker stops at a harmless value; what our own look has found is told instead.
+
+    With the check on, a leak that only another variant of the test came to counts as well.
+    """
+    module = "test_harmless_is_not_said_of_a_test_that_leaks_too"
+    pytester.makepyfile(_ALSO)
+    text = str(pytester.runpytest_inprocess("-pno:cacheprovider", *options).stdout)
+    _, both, later = text.split("JAX error explained")
+    assert "only JAX's own trace cache holds, but your code keeps a traced value, too" in both
+    assert f"kept by {module}.SEEN" in both
+    assert "code: harmless" not in both
+    assert (f"the test leaks: see {module}.py::test_later[jit]" in later) == bool(options)
+    assert ("code: harmless" in later) != bool(options)
 
 
 def test_values_in_jax_s_caches_are_told_with_v(pytester: pytest.Pytester) -> None:

@@ -85,5 +85,6 @@ def _steady(text: str) -> str:
 
 
 def test_the_pages_show_every_story() -> None:
-    """The documentation has all of them."""
+    """The documentation has all of them; of the first, the README has a report of its own."""
     assert {name for page, name, _, _ in _shown() if page.startswith("docs")} == set(_SAYS)
+    assert "distribution" in {name for page, name, _, _ in _shown() if page == "README.md"}

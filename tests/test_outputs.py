@@ -20,7 +20,7 @@ from pytest_jaxleaks.annotations import github_annotations
 from pytest_jaxleaks.gathering import Gathered, SeenIn
 from pytest_jaxleaks.html_page import html_page
 from pytest_jaxleaks.keeping_line import keeping_line
-from pytest_jaxleaks.report import write_atomically
+from pytest_jaxleaks.report_files import write_atomically
 from pytest_jaxleaks.sarif import sarif
 
 if TYPE_CHECKING:
@@ -149,12 +149,13 @@ def _check_junit(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["sarif", "html", "report"])
-@pytest.mark.parametrize("path", ["no/such/folder/out", "."])
+@pytest.mark.parametrize("path", ["no/such/folder/out", ".", "o" * 300, "loop/out", "/proc/out"])
 def test_an_unwritable_path_fails_at_the_start(
     pytester: pytest.Pytester, name: str, path: str
 ) -> None:
     """A usage error names option and path, and no test has run."""
     pytester.makepyfile("def test_it(): open('ran', 'w')")
+    (pytester.path / "loop").symlink_to("loop")
     result = pytester.runpytest_inprocess(f"--jax-leaks-{name}={path}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*--jax-leaks-{name}: cannot write *"])
@@ -261,6 +262,20 @@ def test_sarif_is_valid_for_any_leak(tmp_path: Path) -> None:
     _validate(sarif([], tmp_path, "1.0"))
 
 
+def test_paths_are_those_of_the_repository(tmp_path: Path) -> None:
+    """Where the root folder is a part of it; a test beside the root folder is none with dots."""
+    found = Gathered()
+    found.add([_leak()], SeenIn("t", "../b/test_b.py", 3, "call"), accepted=False)
+    root = tmp_path / "a"
+    for workspace, uri in ((tmp_path, "b/test_b.py"), (None, (tmp_path / "b/test_b.py").as_uri())):
+        log = sarif(found.leaks(), root, "1", workspace)
+        _validate(log)
+        place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+        assert place["artifactLocation"]["uri"] == uri
+    (line,) = github_annotations(found.leaks(), root, tmp_path)
+    assert line.startswith("::error file=b/test_b.py,line=3,")
+
+
 def test_the_same_leak_has_the_same_fingerprint(tmp_path: Path) -> None:
     """Code scanning follows a leak through edits: tests, values and lines do not matter."""
     first = sarif(_gathered(_leak()).leaks(), tmp_path, "1")["runs"][0]["results"][0]
@@ -340,6 +355,8 @@ def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
     write_atomically(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "new"
+    write_atomically(tmp_path / "real", "ü\udcff")  # of a file name that is no UTF-8
+    assert (tmp_path / "real").read_text("utf-8") == "ü\\udcff"
     os.mkfifo(tmp_path / "pipe")
     end = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -348,6 +365,20 @@ def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
     finally:
         os.close(end)
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_path_that_becomes_unwritable_fails_the_run(pytester: pytest.Pytester) -> None:
+    """One report is lost and said to be so; the others are written, under names of any length."""
+    pytester.makepyfile("import shutil\ndef test_it(): shutil.rmtree('gone')")
+    pytester.mkdir("gone")
+    name = "ß" * 120 + ".json"
+    options = ("--jax-leaks-html=gone/x.html", f"--jax-leaks-report={name}")
+    strict = "-Werror::pytest_jaxleaks.guarding.JaxLeaksWarning"
+    result = pytester.runpytest_inprocess("--jax-leaks", *options, strict)
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*--jax-leaks-html: *x.html' could not be written: *"])
+    assert sorted(path.name for path in pytester.path.iterdir() if path.suffix == ".json") == [name]
 
 
 @pytest.mark.parametrize(

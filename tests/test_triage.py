@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import jax  # noqa: F401 (imported once for the runs within this process)
 import pytest
 
-from pytest_jaxleaks.triage import MODES, Outcome, culprit, outcome_of, verdict
+from pytest_jaxleaks.triage import MODES, Outcome, culprit, outcome_of, reason_in, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,18 +152,49 @@ def test_no_single_test_is_blamed_for_what_two_do() -> None:
     assert culprit([str(i) for i in range(1000)], lambda tests: "7" in tests, most_runs=3) is None
 
 
+@pytest.mark.parametrize(
+    ("stderr", "stdout", "reason"),
+    [
+        (
+            b"ERROR: not found: /a/t.py::t\n(no match)\n",
+            b"..\n1 warning in 1s\n",
+            "not found: /a/t.py::t",
+        ),
+        (
+            b"",
+            b"E   ModuleNotFoundError: No module named 'x'\n1 error in 1s\n",
+            "ModuleNotFoundError: No module named 'x'",
+        ),
+        (b"Segmentation fault\n", b"", "Segmentation fault"),
+        (b"", b"", ""),
+    ],
+)
+def test_the_reason_why_no_test_ran(stderr: bytes, stdout: bytes, reason: str) -> None:
+    """pytest's own error or that of an import; what pytest sums up says nothing."""
+    assert reason_in(stderr, stdout) == reason
+
+
 def test_doctests_wrapped_errors_and_options_that_look_like_paths(
     pytester: pytest.Pytester,
 ) -> None:
     """What JAX's checker raises is recognized inside of a doctest's error and of a user's.
 
+    A test that is there only while others are collected with it is said not to run alone.
     The run's own options stay, those of ``addopts`` too: ``models -k models`` has the path once.
     """
     folder = pytester.mkdir("models")
     (folder / "test_models.py").write_text(
         '''
-import jax
-W = []
+import jax, os
+W, DYNAMIC = [], []
+
+def pytest_generate_tests(metafunc):
+    if "model" in metafunc.fixturenames:
+        alone = "PYTEST_JAXLEAKS_TRIAGE_CHILD" in os.environ
+        metafunc.parametrize("model", [0] if alone else [1])
+
+def test_dynamic(model):
+    jax.jit(lambda x: (DYNAMIC.append(x), x)[1])(1.0)
 
 def doc():
     """
@@ -184,4 +215,5 @@ def test_wrapped():
     section = text.partition("triage of tracer leaks")[2]
     assert section.count("leaks when it runs alone in a fresh process, too") == 2
     assert section.count("JAX's own checker sees it when") == 2
-    assert "cannot be run alone" not in section
+    assert section.count("cannot be run alone") == 1
+    assert "cannot be run alone: not found: " in section

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_jaxleaks.keeping_line import project_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pytest_jaxleaks.gathering import GatheredLeak
 
@@ -49,6 +50,7 @@ def _annotation(each: GatheredLeak, root: Path, workspace: Path | None) -> str:
 
 
 def _below(path: Path, folder: Path) -> str:
+    path = Path(os.path.normpath(path))  # a test beside the root folder starts with ``..``
     return (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
 
 

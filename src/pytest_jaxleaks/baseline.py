@@ -1,4 +1,4 @@
-"""Known leaks: reading, writing and comparing the file that lists them.
+"""Known leaks: reading the file that lists them, and comparing it with what a run found.
 
 A known leak is a holder together with the traced function whose value it keeps. Neither the test
 in which it shows nor a line number is part of it: random order, xdist and edits elsewhere do not
@@ -8,14 +8,17 @@ shake the file. The format is TOML, one table per leak, sorted:
     holder = "models.Model.cache"
     function = "step"
     reason = "kept until the sampler is rewritten"
+
+In an entry written by hand, ``*`` and ``?`` match as in file names, and one without a function is
+meant for all of them.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.errors import InvalidArgumentError
@@ -24,14 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-__all__ = ["KnownLeak", "key_of", "merged", "parse", "read", "render"]
+__all__ = ["ANY", "KnownLeak", "Listed", "key_of", "merged", "parse", "text_of"]
 
-_HEADING = """\
-# Known tracer leaks: reported, but no failure. Written by pytest --jax-leaks-write-baseline;
-# reasons are kept. Remove an entry when its leak is mended.
-"""
+# The function of an entry that does not name one.
+ANY = "*"
 _REQUIRED = ("holder",)
 _OPTIONAL = ("function", "reason")
+_WILDCARDS = frozenset("*?[")
 _FIELDS = (*_REQUIRED, *_OPTIONAL)
 
 
@@ -40,14 +42,14 @@ class KnownLeak:
     """One entry of a baseline.
 
     Attributes:
-        holder: what keeps the value, as a report names it.
-        function: the traced function; empty where JAX did not record it.
+        holder: what keeps the value, as a report names it, or a pattern of such names.
+        function: the traced function, or a pattern; empty where JAX did not record it.
         reason: why the leak is accepted, for people.
         line: line of the entry in the file, from 1; 0 for one that is not from a file.
     """
 
     holder: str
-    function: str = ""
+    function: str = ANY
     reason: str = ""
     line: int = 0
 
@@ -56,6 +58,23 @@ class KnownLeak:
         """Return what makes two entries the same leak."""
         return self.holder, self.function
 
+    def among(self, keys: Collection[tuple[str, str]]) -> bool:
+        """Tell whether one of the keys of leaks is meant by this entry."""
+        if self.key in keys:
+            return True
+        return self.is_pattern and any(map(self._fits, keys))
+
+    @property
+    def is_pattern(self) -> bool:
+        """Tell whether this entry can mean more than one leak."""
+        return not _WILDCARDS.isdisjoint(self.holder + self.function)
+
+    def _fits(self, key: tuple[str, str]) -> bool:
+        return all(
+            pattern == text or fnmatchcase(text, pattern)
+            for text, pattern in zip(key, self.key, strict=True)
+        )
+
 
 def key_of(leak: Mapping[str, Any]) -> tuple[str, str]:
     """Return the key of a leak as the JSON report has it."""
@@ -63,18 +82,25 @@ def key_of(leak: Mapping[str, Any]) -> tuple[str, str]:
     return str(leak["holder"]), str(traced.get("function", ""))
 
 
-def read(path: Path) -> tuple[KnownLeak, ...]:
-    """Read a baseline.
+def text_of(path: Path) -> str:
+    """Return the text of a baseline.
 
     Raises:
-        InvalidArgumentError: the file cannot be read, or its content is no baseline; the message
-            has the line and what was expected there.
+        InvalidArgumentError: the file cannot be read, or is no UTF-8; the message has the line.
     """
     try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    return parse(text, str(path))
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError(f"{path}: cannot be read: {error}") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        byte = error.object[error.start]
+        raise InvalidArgumentError(
+            f"{path}:{line}: byte 0x{byte:02x} is no UTF-8. Expected a text file in UTF-8."
+        ) from None
+    return text.replace("\r\n", "\n")
 
 
 def parse(text: str, name: str) -> tuple[KnownLeak, ...]:
@@ -108,7 +134,7 @@ def parse(text: str, name: str) -> tuple[KnownLeak, ...]:
 
 def _entry_lines(text: str) -> list[int]:
     heads = re.compile(r"\s*\[\[\s*leak\s*\]\]")
-    return [number for number, line in enumerate(text.splitlines(), 1) if heads.match(line)]
+    return [number for number, line in enumerate(text.split("\n"), 1) if heads.match(line)]
 
 
 def _check_top(document: Mapping[str, Any], name: str, text: str) -> None:
@@ -127,7 +153,7 @@ def _check_top(document: Mapping[str, Any], name: str, text: str) -> None:
 
 def _line_of(key: str, text: str) -> int:
     pattern = re.compile(rf"\s*\[*\s*[\"']?{re.escape(key)}\b")
-    found = (number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line))
+    found = (number for number, line in enumerate(text.split("\n"), 1) if pattern.match(line))
     return next(found, 1)
 
 
@@ -146,7 +172,7 @@ def _entry(raw: Mapping[str, Any], name: str, line: int) -> KnownLeak:
             f"{name}:{line}: this [[leak]] has no holder. Expected the dotted name that a report "
             'gives after "kept by", such as holder = "models.Model.cache".'
         )
-    return KnownLeak(raw["holder"], raw.get("function", ""), raw.get("reason", ""), line)
+    return KnownLeak(raw["holder"], raw.get("function", ANY), raw.get("reason", ""), line)
 
 
 def _check_duplicates(entries: Iterable[KnownLeak], name: str) -> None:
@@ -174,25 +200,22 @@ def merged(
     """Return the entries of a new baseline.
 
     Args:
-        known: entries of the old one; their reasons are kept.
+        known: entries of the old one; those that mean a leak of the run stay.
         found: keys of the leaks that a run found.
         keep_gone: keep entries that the run did not find, since it did not run every test.
     """
-    old = {entry.key: entry for entry in known}
-    keys = set(found) | (set(old) if keep_gone else set())
-    return sorted(old.get(key) or KnownLeak(*key) for key in keys)
+    entries = [entry for entry in known if keep_gone or entry.among(found)]
+    listed = Listed(entries)
+    return sorted([*entries, *(KnownLeak(*key) for key in set(found) if key not in listed)])
 
 
-def render(entries: Iterable[KnownLeak]) -> str:
-    """Return the text of a baseline: sorted, one table per leak, ending in a newline."""
-    parts = [_HEADING]
-    for entry in sorted(entries):
-        fields = {"holder": entry.holder, "function": entry.function, "reason": entry.reason}
-        lines = [f"{key} = {_quoted(value)}" for key, value in fields.items() if value]
-        parts.append("\n".join(["[[leak]]", *lines, ""]))
-    return "\n".join(parts)
+class Listed:
+    """The leaks that entries of a baseline mean; ``key in listed`` asks for one of them."""
 
+    def __init__(self, entries: Iterable[KnownLeak]) -> None:
+        entries = tuple(entries)
+        self._keys = {entry.key for entry in entries}
+        self._patterns = [entry for entry in entries if entry.is_pattern]
 
-def _quoted(value: str) -> str:
-    """Return a TOML basic string; JSON's escapes are a subset of TOML's, but for DEL."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    def __contains__(self, key: tuple[str, str]) -> bool:
+        return key in self._keys or any(entry.among((key,)) for entry in self._patterns)

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_jaxleaks import baseline
 from pytest_jaxleaks.errors import InvalidArgumentError
+from pytest_jaxleaks.partial_checks import checks_everything
 from pytest_jaxleaks.triaging import is_triage_child
 from pytest_jaxleaks.whole_runs import is_whole
 
@@ -27,12 +28,12 @@ class Known:
     """What a run accepts because its baseline lists it; all leaks while the baseline is written."""
 
     def __init__(self, entries: Sequence[baseline.KnownLeak], *, everything: bool) -> None:
-        self._keys = {entry.key for entry in entries}
+        self._listed = baseline.Listed(entries)
         self._everything = everything
 
     def __contains__(self, leak: Any) -> bool:
         function = leak.traced.function if leak.traced is not None else ""
-        return self._everything or (leak.holder, function) in self._keys
+        return self._everything or (leak.holder, function) in self._listed
 
 
 KNOWN = pytest.StashKey[Known]()
@@ -79,10 +80,13 @@ def configure(config: pytest.Config) -> None:
         return
     # Workers of xdist are given the options, and may run in another folder.
     config.option.jax_leaks_baseline = str(path)
-    entries = _entries(path, may_be_missing=writes)
+    text = _text(path, may_be_missing=writes)
+    entries = _entries(path, text)
     config.stash[KNOWN] = Known(entries, everything=writes)
-    if not hasattr(config, "workerinput"):
-        comparison = _Comparison(config, path, entries, writes=writes)
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Worker(config), "jaxleaks-baseline-worker")
+    else:
+        comparison = _Comparison(config, path, text, entries, writes=writes)
         config.pluginmanager.register(comparison, "jaxleaks-baseline")
 
 
@@ -94,22 +98,48 @@ def _path(config: pytest.Config) -> Path | None:
     return config.rootpath / ini if ini else None
 
 
-def _entries(path: Path, *, may_be_missing: bool) -> Sequence[baseline.KnownLeak]:
+def _text(path: Path, *, may_be_missing: bool) -> str:
     if may_be_missing:
-        from pytest_jaxleaks.report import writable
+        from pytest_jaxleaks.report_files import writable
 
         writable("--jax-leaks-baseline", path)
         if not path.exists():
-            return ()
+            return ""
     elif not path.is_file():
         raise pytest.UsageError(
             f"--jax-leaks-baseline: there is no file {str(path)!r}. "
             "Write it with --jax-leaks-write-baseline."
         )
     try:
-        return baseline.read(path)
+        return baseline.text_of(path)
     except InvalidArgumentError as error:
         raise pytest.UsageError(f"--jax-leaks-baseline: {error}") from None
+
+
+def _entries(path: Path, text: str) -> Sequence[baseline.KnownLeak]:
+    try:
+        return baseline.parse(text, str(path))
+    except InvalidArgumentError as error:
+        raise pytest.UsageError(f"--jax-leaks-baseline: {error}") from None
+
+
+_DESELECTED = "jaxleaks_deselected"
+
+
+class _Worker:
+    """Tells the controller of xdist how many tests a worker has left out."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        self._deselected = 0
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Count them."""
+        self._deselected += len(items)
+
+    def pytest_sessionfinish(self) -> None:
+        """Send the number."""
+        self._config.workeroutput[_DESELECTED] = self._deselected
 
 
 class _Comparison:
@@ -119,12 +149,14 @@ class _Comparison:
         self,
         config: pytest.Config,
         path: Path,
+        text: str,
         entries: Sequence[baseline.KnownLeak],
         *,
         writes: bool,
     ) -> None:
         self._config = config
         self._path = path
+        self._text = text
         self._entries = entries
         self._writes = writes
         self._known: set[tuple[str, str]] = set()
@@ -136,6 +168,11 @@ class _Comparison:
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Notice that not every test runs."""
         self._deselected += len(items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what a worker of xdist has left out, or not: it may have crashed."""
+        self._deselected += getattr(node, "workeroutput", {}).get(_DESELECTED, 1)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the leaks of one phase of one test, xdist workers' included."""
@@ -155,31 +192,33 @@ class _Comparison:
         """Write the baseline, or tell which entries are gone."""
         finished = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         finished = finished and not session.config.option.collectonly
-        whole = finished and self._checks_everything() and is_whole(session, self._deselected)
+        whole = finished and checks_everything(self._config) and is_whole(session, self._deselected)
         if self._writes:
-            self._write(finished=finished, whole=whole and not self._unsure)
+            self._write(session, finished=finished, whole=whole and not self._unsure)
         elif whole:
             self._tell_gone(session)
 
-    def _checks_everything(self) -> bool:
-        option = self._config.getoption("jax_leaks", None)
-        return bool(self._config.getini("jax_leaks") if option is None else option)
-
-    def _write(self, *, finished: bool, whole: bool) -> None:
+    def _write(self, session: pytest.Session, *, finished: bool, whole: bool) -> None:
         if not finished:
             self._lines.append(f"{self._path} was not written: the run did not come to its end")
             return
-        from pytest_jaxleaks.report import write_atomically
+        from pytest_jaxleaks.baseline_text import rewrite
+        from pytest_jaxleaks.report_files import write_report
 
         entries = baseline.merged(self._entries, self._known, keep_gone=not whole)
-        write_atomically(self._path, baseline.render(entries))
+        text, comments_kept = rewrite(self._text, entries)
+        write_report(session, "--jax-leaks-baseline", self._path, text)
         self._lines.append(f"{self._path}: {len(entries)} known leak(s) written")
+        if not comments_kept:
+            self._lines.append(
+                "its comments were lost: they are kept where each entry is a [[leak]] table"
+            )
         if not whole and self._entries:
             self._lines.append("entries not seen were kept: not every test was run to its end")
 
     def _tell_gone(self, session: pytest.Session) -> None:
         seen = self._known | self._seen
-        gone = [entry for entry in self._entries if entry.key not in seen]
+        gone = [entry for entry in self._entries if not entry.among(seen)]
         if gone and self._unsure:
             self._lines.append(
                 f"{len(gone)} known leak(s) were not seen, and {self._unsure} test(s) were "
@@ -187,7 +226,7 @@ class _Comparison:
             )
             return
         for entry in gone[:_MOST_LINES]:
-            function = f" of {entry.function}" if entry.function else ""
+            function = f" of {entry.function}" if entry.function.strip("*") else ""
             self._lines.append(
                 f"{self._path.name}:{entry.line}: fixed: {entry.holder} keeps no value{function} "
                 "any more; remove the entry"

@@ -15,8 +15,9 @@ from pytest_jaxleaks import marks
 from pytest_jaxleaks.baseline_options import KNOWN
 from pytest_jaxleaks.closest_marks import closest_marks
 from pytest_jaxleaks.errors import InvalidArgumentError
-from pytest_jaxleaks.findings import Findings, ReportedLeakError, entries, tell_place
+from pytest_jaxleaks.findings import FINDINGS, Findings, ReportedLeakError, entries, tell_place
 from pytest_jaxleaks.guarding import warn_of_own_fault
+from pytest_jaxleaks.partial_checks import checks_everything
 from pytest_jaxleaks.retelling import Retelling
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ class Policy:
 
 
 _MARK = pytest.StashKey["marks.NoTracerLeak | marks.AllowTracerLeak | None"]()
-_FINDINGS = pytest.StashKey[dict[str, Findings]]()
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -97,9 +97,7 @@ def _policy(config: pytest.Config) -> Policy:
             f"jax_leaks_third_party must be one of {', '.join(_THIRD_PARTY)}, "
             f"but was {third_party!r}."
         )
-    option = config.getoption("jax_leaks", None)
-    everywhere = bool(config.getini("jax_leaks") if option is None else option)
-    return Policy(everywhere, tuple(config.getini("jax_leaks_ignore")), third_party)
+    return Policy(checks_everything(config), tuple(config.getini("jax_leaks_ignore")), third_party)
 
 
 class LeakCheck:
@@ -200,13 +198,22 @@ class LeakCheck:
 
     # -- the three phases -------------------------------------------------------------------
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Forget what was found in a test when it is over: its reports tell it."""
+        try:
+            return (yield)
+        finally:
+            if FINDINGS in item.stash:
+                del item.stash[FINDINGS]
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         """Look after the fixtures of a test were set up."""
         if not self._checks(item):
             self._unchecked_ran = True
             return (yield)
-        item.stash[_FINDINGS] = {}
+        item.stash[FINDINGS] = {}
         self._begin(item.config)
         if self._unchecked_ran and self._watch is not None:
             self._watch.know_running()
@@ -264,7 +271,7 @@ class LeakCheck:
     ) -> None:
         self._look_into(findings, item, scene)
         if findings:
-            item.stash.setdefault(_FINDINGS, {})[findings.phase] = findings
+            item.stash.setdefault(FINDINGS, {})[findings.phase] = findings
             findings.add_section(item, failed=failed)
 
     def _look_into(self, findings: Findings, item: pytest.Item, scene: Scene | None) -> None:
@@ -294,7 +301,7 @@ class LeakCheck:
         __tracebackhide__ = True
         mark = item.stash.get(_MARK, None)
         if phase == "call" and isinstance(mark, marks.AllowTracerLeak) and mark.strict:
-            found = item.stash.get(_FINDINGS, {}).values()
+            found = item.stash.get(FINDINGS, {}).values()
             if not any(findings.accepted for findings in found):
                 pytest.fail(
                     "@pytest.mark.allow_tracer_leak(strict=True): this test leaks no tracer any "
@@ -310,7 +317,9 @@ class LeakCheck:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Send the leaks along with the report, in a form that xdist carries."""
         report = yield
-        findings = item.stash.get(_FINDINGS, {}).get(call.when)
+        if call.when == "setup" and self._checks(item):
+            report.__dict__["jax_leaks_checked"] = True
+        findings = item.stash.get(FINDINGS, {}).get(call.when)
         if findings is not None:
             report.__dict__.update(findings.as_attributes())
             error = call.excinfo and call.excinfo.value

@@ -6,11 +6,15 @@ Pure: from the error's class, its message and the line that raised it to a few l
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_jaxleaks.jax_internals import is_internal_file
 
-__all__ = ["CONCRETIZATION_ERRORS", "Concretization", "explain"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import CodeType
+
+__all__ = ["CONCRETIZATION_ERRORS", "Concretization", "explain", "numbered_parameters"]
 
 CONCRETIZATION_ERRORS = (
     "TracerBoolConversionError",
@@ -28,20 +32,21 @@ class Concretization(NamedTuple):
         error: name of the error's class, one of ``CONCRETIZATION_ERRORS``.
         message: what JAX says.
         line: source of the innermost line of user code, without indentation; may be empty.
+        parameters: those of the traced function that can be given by position, in order, if one of
+            them cannot be given by name.
     """
 
     error: str
     message: str
     line: str = ""
+    parameters: tuple[str, ...] = ()
 
 
 def explain(failure: Concretization) -> list[str]:
     """Return what a traced value is needed for, what it depends on, and the usual mends."""
     need, mends = _need_and_mends(failure)
     lines = [f"{need}, but while JAX traces a function its value is not known."]
-    traced = re.search(
-        r"while tracing the function (\S+)(?: at (.+?:\d+))? for ([^.]+)\.", _flat(failure)
-    )
+    traced = re.search(_TRACED, _flat(failure.message))
     place = (traced[2] or "") if traced else ""
     if _is_of_equinox(place):
         # What is traced is equinox's own function: its arguments are not the user's.
@@ -58,7 +63,7 @@ def explain(failure: Concretization) -> list[str]:
         lines.append(f"  depends on  {_named(arguments)}")
     lines += [f"  mend        {mend}" for mend in mends]
     if traced and traced[3] == "jit" and failure.error not in _NEVER_STATIC:
-        lines += _as_static(arguments)
+        lines += _as_static(arguments, failure.parameters)
     return lines
 
 
@@ -72,26 +77,57 @@ def _is_of_equinox(place: str) -> bool:
     return bool(re.search(r"[/\\]equinox[/\\]", place))
 
 
-def _as_static(arguments: list[str]) -> list[str]:
+def _as_static(arguments: list[str], parameters: tuple[str, ...]) -> list[str]:
     """Return the advice to make arguments static; a part of an argument cannot be."""
     if not arguments or not all(map(str.isidentifier, arguments)):
         return []
-    names = ", ".join(map(repr, arguments))
-    names = names if len(arguments) == 1 else f"({names})"
-    return [f"  mend        if it is a setting and no data: jax.jit(..., static_argnames={names})"]
+    # A positional-only parameter has no name for JAX; and beside numbers, a name stands only for
+    # what the call gives by name.
+    numbers = [str(parameters.index(name)) for name in arguments if name in parameters]
+    names = [repr(name) for name in arguments if name not in parameters]
+    given = [
+        f"{option}={values[0] if len(values) == 1 else '(' + ', '.join(values) + ')'}"
+        for option, values in (("static_argnums", numbers), ("static_argnames", names))
+        if values
+    ]
+    lines = [f"  mend        if it is a setting and no data: jax.jit(..., {', '.join(given)})"]
+    if numbers and parameters[0] in ("self", "cls"):
+        lines.append(f"              (counted with {parameters[0]}; one less for a bound method)")
+    return lines
 
 
 # An array cannot be a static argument.
 _NEVER_STATIC = ("TracerArrayConversionError", "NonConcreteBooleanIndexError")
 
 
-def _flat(failure: Concretization) -> str:
-    return " ".join(failure.message.split())
+_TRACED = r"while tracing the function (\S+)(?: at (.+?:\d+))? for ([^.]+)\."
+
+
+def numbered_parameters(message: str, codes: Iterable[CodeType]) -> tuple[str, ...]:
+    """Return the parameters of the function that an error's message names, if some have no name.
+
+    Args:
+        message: what JAX says.
+        codes: code of the functions on the error's traceback, the traced one among them.
+
+    Returns:
+        The parameters that can be given by position, if one of them is positional-only; else none.
+    """
+    traced = re.search(_TRACED, _flat(message))
+    for code in codes:
+        place = _flat(f"{code.co_filename}:{code.co_firstlineno}")
+        if traced and (traced[1], traced[2]) == (code.co_name, place):
+            return code.co_varnames[: code.co_argcount] if code.co_posonlyargcount else ()
+    return ()
+
+
+def _flat(message: str) -> str:
+    return " ".join(message.split())
 
 
 def _arguments(failure: Concretization) -> list[str]:
     """Return the arguments, or the parts of them, that the value depends on."""
-    found = re.search(r"depends on the values? of the arguments? (.*)", _flat(failure))
+    found = re.search(r"depends on the values? of the arguments? (.*)", _flat(failure.message))
     names = []
     rest = found[1] if found else ""
     while match := re.match(rf"{_ARGUMENT}(?:, and | and |, )?", rest):

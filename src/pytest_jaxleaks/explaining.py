@@ -9,30 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_jaxleaks.guarding import warn_of_own_fault
+from pytest_jaxleaks.findings import FINDINGS
+from pytest_jaxleaks.guarding import guarded, warn_of_own_fault
+from pytest_jaxleaks.jax_errors import is_of_checker, is_of_shape, jax_error, message_of
+from pytest_jaxleaks.variant_items import base_nodeid, variant_name
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
     from types import FrameType
 
-    from pytest_jaxleaks.leaks import CodeUnderTest
+    from pytest_jaxleaks.jax_errors import Behind
+    from pytest_jaxleaks.leaks import CodeUnderTest, Leak
     from pytest_jaxleaks.roots import Surroundings
 
-__all__ = ["add_options", "configure", "error_of_checker"]
+__all__ = ["add_options", "configure"]
 
 _SECTION = "JAX error explained"
 # Finding out who holds a value takes some tenths of a second; a suite in which everything fails
 # for one reason does not get slower by more than this many of those.
 _MOST_SEARCHES = 10
-_DEEPEST_CAUSE = 10
-# TracerBoolConversionError is a ConcretizationTypeError.
-_EXPLAINED = (
-    "UnexpectedTracerError",
-    "ConcretizationTypeError",
-    "TracerArrayConversionError",
-    "TracerIntegerConversionError",
-    "NonConcreteBooleanIndexError",
-)
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -55,6 +50,8 @@ class _Explainer:
     def __init__(self) -> None:
         self._searches = 0
         self._fixtures: dict[int, pytest.FixtureDef[Any]] = {}
+        # By test without its variant: the first variant that leaks.
+        self._leaking: dict[str, str] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
@@ -69,6 +66,14 @@ class _Explainer:
         """Forget a fixture that is gone."""
         self._fixtures.pop(id(fixturedef), None)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """Notice what earlier tests have left, if JAX's checker is going to judge this one."""
+        if _own_leaks(item) is None and _is_under_checker(item):
+            from pytest_jaxleaks.checker_verdict import know_living
+
+            guarded(f"look before {item.nodeid}", know_living, None)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
@@ -77,7 +82,14 @@ class _Explainer:
         report = yield
         if report.failed:
             self._add_section(report, item, call)
+        self._remember_leak(item)
         return report
+
+    def _remember_leak(self, item: pytest.Item) -> None:
+        """Remember a variant that leaks: the verdict on another one must not say harmless."""
+        test = _test_of(item)
+        if test != item.nodeid and _own_leaks(item):
+            self._leaking.setdefault(test, item.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -92,9 +104,13 @@ class _Explainer:
 
     def _add_section(self, report: Any, node: pytest.Item | pytest.Collector, call: Any) -> None:
         try:
-            error = _jax_error(call.excinfo.value if call.excinfo is not None else None)
-            if error is not None:
-                report.sections.append((_SECTION, "\n".join(self._explain(error, node))))
+            failure = call.excinfo.value if call.excinfo is not None else None
+            found = jax_error(failure)
+            if found is not None:
+                lines = self._explain(found.error, node)
+                if found.relation:
+                    lines.insert(0, _told_relation(failure, found))
+                report.sections.append((_SECTION, "\n".join(lines)))
         except Exception:
             warn_of_own_fault(f"explain the failure of {node.nodeid}")
 
@@ -103,30 +119,30 @@ class _Explainer:
         if is_of_checker(error):
             return self._explain_checker(error, node, frames)
         if type(error).__name__ != "UnexpectedTracerError":
-            from pytest_jaxleaks.concretization import Concretization, explain
-
-            line = _source(error)
-            return explain(Concretization(_family(error), _message(error), line))
+            return _explain_concretization(error)
         from pytest_jaxleaks.escaped import describe_escaped, explain_escaped, origin_in
 
         self._searches += 1
         if self._searches > _MOST_SEARCHES:
-            lines = describe_escaped(origin_in(_message(error)), ())[:-1]
+            lines = describe_escaped(origin_in(message_of(error)), ())[:-1]
             return [*lines, f"  held by     (looked up for the first {_MOST_SEARCHES} errors only)"]
-        return explain_escaped(_message(error), *self._scene(node, frames))
+        return explain_escaped(message_of(error), *self._scene(node, frames))
 
     def _explain_checker(
         self, error: BaseException, node: pytest.Item | pytest.Collector, frames: Any
     ) -> list[str]:
-        from pytest_jaxleaks.checker_verdict import explain_checker
+        from pytest_jaxleaks.checker_verdict import explain_checker, with_variant
 
         self._searches += 1
         if self._searches > _MOST_SEARCHES:
             return [f"Who holds the value was looked up for the first {_MOST_SEARCHES} errors only"]
         # Where the checker itself broke down it names no value, and functions that were being
         # traced hold theirs rightly: only the outermost function counts, the test.
-        kept = frames if _message(error).startswith("Leaked ") else frames[:1]
-        return explain_checker(_message(error), *self._scene(node, kept))
+        kept = frames if message_of(error).startswith("Leaked ") else frames[:1]
+        around, code = self._scene(node, kept)
+        lines = explain_checker(message_of(error), around, code, _own_leaks(node))
+        other = self._leaking.get(_test_of(node))
+        return lines if other is None else with_variant(lines, other)
 
     def _scene(
         self, node: pytest.Item | pytest.Collector, frames: tuple[FrameType, ...]
@@ -144,69 +160,48 @@ class _Explainer:
         return around, CodeUnderTest(node.config.rootpath, node.path.stem)
 
 
-def _jax_error(error: BaseException | None) -> BaseException | None:
-    """Return the first error of JAX's among an error, what it was raised from and its parts."""
-    errors = sys.modules.get("jax.errors")
-    if errors is None:
+def _told_relation(failure: BaseException | None, found: Behind) -> str:
+    name = type(found.error).__name__
+    what = "the error of JAX's leak checker" if is_of_checker(found.error) else f"JAX's {name}"
+    return f"{type(failure).__name__} was {found.relation} {what}."
+
+
+def _test_of(node: pytest.Item | pytest.Collector) -> str:
+    """Return the id that all variants of a test share."""
+    variant = variant_name(node) if isinstance(node, pytest.Item) else None
+    return node.nodeid if variant is None else base_nodeid(node.nodeid, variant)
+
+
+def _is_under_checker(item: pytest.Item) -> bool:
+    config = getattr(sys.modules.get("jax"), "config", None)
+    is_on = bool(getattr(config, "jax_check_tracer_leaks", False))
+    return is_on or (config is not None and variant_name(item) == "leaks")
+
+
+def _own_leaks(node: pytest.Item | pytest.Collector) -> list[Leak] | None:
+    """Return what the leak check has found in a test so far; None if the test is not checked."""
+    found = node.stash.get(FINDINGS, None)
+    if found is None:
         return None
-    kinds = tuple(kind for name in _EXPLAINED if isinstance(kind := getattr(errors, name, 0), type))
-    return next(
-        (each for each in _parts(error) if isinstance(each, kinds) or is_of_checker(each)), None
-    )
+    return [leak for each in found.values() for leak in each.failing + each.accepted]
 
 
-def error_of_checker(error: BaseException | None) -> BaseException | None:
-    """Return the first error of JAX's leak checker among an error and its parts."""
-    return next(filter(is_of_checker, _parts(error)), None)
+def _explain_concretization(error: BaseException) -> list[str]:
+    from pytest_jaxleaks.concretization import Concretization, explain, numbered_parameters
 
-
-def _parts(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, what it was raised from, and what it consists of, nearest first."""
-    waiting: list[BaseException | None] = [error]
-    for _ in range(_DEEPEST_CAUSE):
-        each = waiting.pop(0) if waiting else None
-        if each is not None:
-            yield each
-            context = None if each.__suppress_context__ else each.__context__
-            parts = getattr(each, "exceptions", ())
-            waiting += [each.__cause__, context, *parts, *_of_doctest(each)]
-
-
-def _of_doctest(error: BaseException) -> list[BaseException]:
-    """Return what a doctest's error has in its own way, and pytest's error of several of them."""
-    failures = getattr(error, "failures", None)
-    if type(error).__module__.startswith("_pytest") and isinstance(failures, list):
-        return failures
-    raised = getattr(error, "exc_info", None) if type(error).__module__ == "doctest" else None
-    return [raised[1]] if isinstance(raised, tuple) else []
-
-
-def is_of_checker(error: BaseException) -> bool:
-    """Tell whether JAX's leak checker raised: its report, or its own failure to describe a leak.
-
-    The latter is an IndexError that leaves ``contextlib``'s frame of a context manager of JAX's
-    (seen with jax 0.10.2).
-    """
-    if type(error) is Exception:
-        return _message(error).startswith("Leaked ")
-    if type(error) is not IndexError or error.__traceback__ is None:
-        return False
-    frames = list(traceback.walk_tb(error.__traceback__))
-    notes = "".join(map(str, getattr(error, "__notes__", ())))
-    last = frames[-1][0].f_code
-    return last.co_name == "__exit__" and "contextlib" in last.co_filename and "JAX" in notes
+    codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    message = message_of(error)
+    parameters = numbered_parameters(message, codes)
+    return explain(Concretization(_family(error), message, _source(error), parameters))
 
 
 def _family(error: BaseException) -> str:
     from pytest_jaxleaks.concretization import CONCRETIZATION_ERRORS
 
+    if is_of_shape(error):
+        return "ConcretizationTypeError"
     names = [cls.__name__ for cls in type(error).__mro__]
     return next(name for name in names if name in CONCRETIZATION_ERRORS)
-
-
-def _message(error: BaseException) -> str:
-    """Return the message, which is a text with JAX's errors; no user's ``__str__`` is run."""
-    return error.args[0] if error.args and isinstance(error.args[0], str) else ""
 
 
 def _user_frames(error: BaseException) -> tuple[FrameType, ...]:

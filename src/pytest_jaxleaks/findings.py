@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_jaxleaks.retelling import Retelling
     from pytest_jaxleaks.watching import Sighting
 
-__all__ = ["Findings", "ReportedLeakError", "entries", "tell_place"]
+__all__ = ["FINDINGS", "Findings", "ReportedLeakError", "entries", "tell_place"]
 
 _STRETCHES = {
     "collection": "importing the tests",
@@ -132,6 +132,10 @@ class Findings:
             "jax_leaks_known": [leak.as_dict() for leak in self.known],
             "jax_leaks_held_by_jax": self.held_by_jax,
         }
+
+
+# By phase, of a test that is checked.
+FINDINGS = pytest.StashKey[dict[str, Findings]]()
 
 
 def tell_place(report: pytest.TestReport, error: ReportedLeakError, root: Path) -> None:

@@ -53,8 +53,11 @@ def describe_holder(leaks: Sequence[Leak]) -> list[str]:
     lines += _place("called at", leak.caller)
     lines += _others(leaks)
     lines.append(f"  mend        {leak.hint}")
-    whose = "a third party's code; " if leak.owner == "third-party" else ""
-    lines.append(f"  accept      {whose}to do so, add to jax_leaks_ignore: {leak.holder}")
+    whose = " of a third party's code" if leak.owner == "third-party" else ""
+    lines.append(
+        f"  accept      to accept this leak{whose}, add this line to jax_leaks_ignore: "
+        f"{leak.holder}"
+    )
     return lines
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_jaxleaks.report import writable, write_atomically
+from pytest_jaxleaks.report_files import writable, write_report
 from pytest_jaxleaks.triaging import is_triage_child
 
 if TYPE_CHECKING:
@@ -96,20 +96,18 @@ class _Outputs:
             self._gathered.add(entry["leaks"], test, accepted=entry["accepted"])
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files and print the annotations."""
         for name, target in self._targets.items():
-            write_atomically(target, _WRITERS[name](self._gathered, self._config.rootpath))
+            text = _WRITERS[name](self._gathered, self._config.rootpath)
+            write_report(session, f"--jax-leaks-{name}", target, text)
         if self._annotates and self._gathered:
             self._print_annotations()
 
     def _print_annotations(self) -> None:
         from pytest_jaxleaks.annotations import github_annotations
 
-        given = os.environ.get("GITHUB_WORKSPACE")
-        lines = github_annotations(
-            self._gathered.leaks(), self._config.rootpath, Path(given) if given else None
-        )
+        lines = github_annotations(self._gathered.leaks(), self._config.rootpath, _workspace())
         with _uncaptured(self._config):
             text = "\n" + "\n".join(lines) + "\n"
             encoding = sys.stdout.encoding or "utf-8"
@@ -128,7 +126,14 @@ def _uncaptured(config: pytest.Config) -> Iterator[None]:
 def _sarif(gathered: Gathered, root: Path) -> str:
     from pytest_jaxleaks.sarif import sarif
 
-    return json.dumps(sarif(gathered.leaks(), root, _own_version()), indent=1, ensure_ascii=False)
+    log = sarif(gathered.leaks(), root, _own_version(), _workspace())
+    return json.dumps(log, indent=1, ensure_ascii=False)
+
+
+def _workspace() -> Path | None:
+    """Return the folder of the repository, where GitHub runs the tests."""
+    given = os.environ.get("GITHUB_WORKSPACE")
+    return Path(given) if given else None
 
 
 def _html(gathered: Gathered, root: Path) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
-import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,28 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_jaxleaks.fresh import traces_afresh
+from pytest_jaxleaks.report_files import check_targets, writable, write_report
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
-__all__ = [
-    "LeakLog",
-    "add_options",
-    "check_targets",
-    "configure",
-    "writable",
-    "write_atomically",
-]
+__all__ = ["LeakLog", "add_options", "configure"]
 
 _MOST_HOLDERS = 50
 _MOST_TESTS = 3
 _FORMAT = 1
-_WRITING = (
-    "--jax-leaks-baseline",
-    "--jax-leaks-html",
-    "--jax-leaks-report",
-    "--jax-leaks-sarif",
-)
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -59,45 +47,26 @@ def configure(config: pytest.Config) -> None:
         config.pluginmanager.register(LeakLog(target), "jaxleaks-log")
 
 
-def writable(option: str, target: Path) -> Path:
-    """Return ``target`` if a report can be written there, at the start of a run.
+class _Seen:
+    """In which tests a holder showed: the first leak and, of all tests, no more than their ids."""
 
-    Raises:
-        pytest.UsageError: it cannot; the message names the option and the path.
-    """
-    if target.exists() and not target.is_dir() and not target.is_file():
-        return target  # a device or a pipe
-    folder = target.resolve().parent
-    if (
-        target.is_dir()
-        or not folder.is_dir()
-        or not os.access(folder, os.W_OK)
-        or (target.exists() and not os.access(target, os.W_OK))
-    ):
-        raise pytest.UsageError(
-            f"{option}: cannot write {str(target)!r}. "
-            "Expected a file name in a folder that exists and can be written to."
-        )
-    return target
+    def __init__(self, leak: dict[str, Any]) -> None:
+        self._leak = leak
+        self._tests: dict[str, None] = {}
+        self.times = 0
 
+    def add(self, nodeid: str) -> None:
+        """Count one leak of a test."""
+        self._tests[nodeid] = None
+        self.times += 1
 
-def check_targets(config: pytest.Config) -> None:
-    """See that no two options of ours write to one file.
-
-    Raises:
-        pytest.UsageError: two do; the message names both.
-    """
-    taken: dict[Path, str] = {}
-    for option in _WRITING:
-        path = config.getoption(option.lstrip("-").replace("-", "_"), None)
-        target = None if path is None else (config.invocation_params.dir / str(path)).resolve()
-        if target is not None and (target.is_file() or not target.exists()):
-            if target in taken:
-                raise pytest.UsageError(
-                    f"{option}: {str(target)!r} is the file of {taken[target]} as well. "
-                    "Expected a file of its own for each."
-                )
-            taken[target] = option
+    def text(self) -> str:
+        """Return what is kept, in how many tests, and the names of some."""
+        named = ", ".join(itertools.islice(self._tests, _MOST_TESTS))
+        total = len(self._tests)
+        more = f" and {total - _MOST_TESTS} more" if total > _MOST_TESTS else ""
+        count = "1 test" if total == 1 else f"{total} tests"
+        return f"{self._leak['value']} of {self._leak['transform']}, in {count}: {named}{more}"
 
 
 class LeakLog:
@@ -106,8 +75,8 @@ class LeakLog:
     def __init__(self, target: Path | None) -> None:
         self._target = target
         self._tests: list[dict[str, Any]] = []
-        self._failing: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-        self._accepted: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        self._failing: dict[str, _Seen] = {}
+        self._accepted: dict[str, _Seen] = {}
         self._before_tests: list[dict[str, Any]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -116,8 +85,8 @@ class LeakLog:
         accepted = getattr(report, "jax_leaks_accepted", [])
         for leaks, by_holder in ((failing, self._failing), (accepted, self._accepted)):
             for leak in leaks:
-                by_holder.setdefault(leak["holder"], []).append((report.nodeid, leak))
-        if failing or accepted:
+                by_holder.setdefault(leak["holder"], _Seen(leak)).add(report.nodeid)
+        if self._target is not None and (failing or accepted):
             self._tests.append(_entry(report, failing + accepted))
         for entry in getattr(report, "jax_leaks_collection", []):
             self._take_before_tests(dict(entry))
@@ -129,8 +98,8 @@ class LeakLog:
         self._before_tests.append(entry)
         by_holder = self._accepted if entry["accepted"] else self._failing
         for leak in entry["leaks"]:
-            seen = by_holder.setdefault(leak["holder"], [])
-            seen.append((f"{entry['nodeid']} (before the first test)".strip(), leak))
+            seen = by_holder.setdefault(leak["holder"], _Seen(leak))
+            seen.add(f"{entry['nodeid']} (before the first test)".strip())
 
     @pytest.hookimpl(tryfirst=True, specname="pytest_sessionfinish")
     def pytest_jaxleaks_fail_for_imports(self, session: pytest.Session) -> None:
@@ -140,7 +109,7 @@ class LeakLog:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the JSON report."""
         if self._target is not None:
             document = {
@@ -149,7 +118,8 @@ class LeakLog:
                 "python": platform.python_version(),
                 "tests": sorted([*map(_contract, self._before_tests), *self._tests], key=_order),
             }
-            write_atomically(self._target, json.dumps(document, indent=1, ensure_ascii=False))
+            text = json.dumps(document, indent=1, ensure_ascii=False)
+            write_report(session, "--jax-leaks-report", self._target, text)
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """Sum up by holder: one thing to mend, however many tests it shows in."""
@@ -162,9 +132,9 @@ class LeakLog:
             terminalreporter.line(entry["text"])
         terminalreporter.section("tracer leaks by holder")
         for title, by_holder in (("", self._failing), (" (accepted)", self._accepted)):
-            ranked = sorted(by_holder.items(), key=lambda entry: (-len(entry[1]), entry[0]))
+            ranked = sorted(by_holder.items(), key=lambda entry: (-entry[1].times, entry[0]))
             for holder, seen in ranked[:_MOST_HOLDERS]:
-                terminalreporter.line(f"{holder}{title}: {_seen_in(seen)}")
+                terminalreporter.line(f"{holder}{title}: {seen.text()}")
             if len(ranked) > _MOST_HOLDERS:
                 terminalreporter.line(f"... and {len(ranked) - _MOST_HOLDERS} more holders{title}")
         if not traces_afresh(terminalreporter.config):
@@ -201,37 +171,8 @@ def _entry(report: pytest.TestReport, leaks: list[dict[str, Any]]) -> dict[str, 
     }
 
 
-def _seen_in(seen: list[tuple[str, dict[str, Any]]]) -> str:
-    tests = list(dict.fromkeys(nodeid for nodeid, _ in seen))
-    named = ", ".join(tests[:_MOST_TESTS])
-    more = f" and {len(tests) - _MOST_TESTS} more" if len(tests) > _MOST_TESTS else ""
-    leak = seen[0][1]
-    count = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
-    return f"{leak['value']} of {leak['transform']}, in {count}: {named}{more}"
-
-
 def _jax_version() -> str | None:
     try:
         return version("jax")
     except PackageNotFoundError:
         return None
-
-
-def write_atomically(target: Path, text: str) -> None:
-    """Write a file so that a reader sees the old content or the new one, and nothing between.
-
-    A link is followed. What is no regular file, such as a pipe, is written to as it is.
-    """
-    target = target.resolve()
-    if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
-        return
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
-    ) as file:
-        file.write(text)
-    # A temporary file is private; a report has the permissions of any new file.
-    mask = os.umask(0)
-    os.umask(mask)
-    Path(file.name).chmod(0o666 & ~mask)
-    Path(file.name).replace(target)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from pytest_jaxleaks.baseline import key_of
@@ -28,14 +29,33 @@ _RULE_TEXT = (
 )
 
 
-def sarif(found: Iterable[GatheredLeak], root: Path, version: str) -> dict[str, Any]:
+class _Folders(NamedTuple):
+    """The folder that paths are relative to, and the one that the log's are: the repository."""
+
+    root: Path
+    top: Path
+
+    def artifact(self, path: str) -> dict[str, str]:
+        """Return the place of a file, by what a repository calls it if it is in there."""
+        absolute = Path(os.path.normpath(self.root / path))
+        if not absolute.is_relative_to(self.top):
+            return {"uri": absolute.as_uri()}
+        return {"uri": quote(absolute.relative_to(self.top).as_posix()), "uriBaseId": "SRCROOT"}
+
+
+def sarif(
+    found: Iterable[GatheredLeak], root: Path, version: str, workspace: Path | None = None
+) -> dict[str, Any]:
     """Return a SARIF log with one result per leak.
 
     Args:
         found: what a run found; accepted leaks become suppressed results.
         root: folder that paths in ``found`` are relative to.
         version: version of this package.
+        workspace: the repository's folder, if it is known and ``root`` may be a part of it.
     """
+    inside = workspace is not None and root.is_relative_to(workspace)
+    folders = _Folders(root, workspace if workspace is not None and inside else root)
     rule = {
         "id": _RULE,
         "name": "TracerLeak",
@@ -48,17 +68,17 @@ def sarif(found: Iterable[GatheredLeak], root: Path, version: str) -> dict[str, 
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {"SRCROOT": {"uri": f"{root.as_uri()}/"}},
+        "originalUriBaseIds": {"SRCROOT": {"uri": f"{folders.top.as_uri()}/"}},
         "invocations": [{"executionSuccessful": True}],
-        "results": [_result(each, root) for each in found],
+        "results": [_result(each, folders) for each in found],
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _result(each: GatheredLeak, root: Path) -> dict[str, Any]:
+def _result(each: GatheredLeak, folders: _Folders) -> dict[str, Any]:
     leak = each.leak
-    place = project_line(leak, root) or (each.tests[0].path, each.tests[0].line)
-    location = _location(*place)
+    place = project_line(leak, folders.root) or (each.tests[0].path, each.tests[0].line)
+    location = _location(*place, folders)
     location["logicalLocations"] = [{"fullyQualifiedName": leak["holder"]}]
     result: dict[str, Any] = {
         "ruleId": _RULE,
@@ -66,7 +86,7 @@ def _result(each: GatheredLeak, root: Path) -> dict[str, Any]:
         "level": "note" if each.accepted else "error",
         "message": {"text": _message(leak)},
         "locations": [location],
-        "relatedLocations": _related(each),
+        "relatedLocations": _related(each, folders),
         "partialFingerprints": {"tracerLeak/v1": _fingerprint(leak)},
         "properties": {
             "chain": leak["chain"],
@@ -87,7 +107,7 @@ def _message(leak: Mapping[str, Any]) -> str:
     )
 
 
-def _related(each: GatheredLeak) -> list[dict[str, Any]]:
+def _related(each: GatheredLeak, folders: _Folders) -> list[dict[str, Any]]:
     places = [
         (f"{title} {leak_place['function']}", leak_place["path"], leak_place["line"])
         for title, key in (
@@ -98,24 +118,18 @@ def _related(each: GatheredLeak) -> list[dict[str, Any]]:
     ]
     places += [(f"seen in {test.nodeid}", test.path, test.line) for test in each.tests[:3]]
     return [
-        {"id": number, "message": {"text": text}, **_location(path, line)}
+        {"id": number, "message": {"text": text}, **_location(path, line, folders)}
         for number, (text, path, line) in enumerate(places, 1)
     ]
 
 
-def _location(path: str, line: int) -> dict[str, Any]:
+def _location(path: str, line: int, folders: _Folders) -> dict[str, Any]:
     return {
         "physicalLocation": {
-            "artifactLocation": _artifact(path),
+            "artifactLocation": folders.artifact(path),
             "region": {"startLine": max(1, line)},
         }
     }
-
-
-def _artifact(path: str) -> dict[str, str]:
-    if Path(path).is_absolute():
-        return {"uri": Path(path).as_uri()}
-    return {"uri": quote(path), "uriBaseId": "SRCROOT"}
 
 
 def _fingerprint(leak: Mapping[str, Any]) -> str:

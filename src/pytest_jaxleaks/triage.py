@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["CHILD", "MODES", "Outcome", "culprit", "next_modes", "outcome_of", "run", "verdict"]
+__all__ = [
+    "CHILD",
+    "MODES",
+    "Outcome",
+    "culprit",
+    "next_modes",
+    "outcome_of",
+    "reason_in",
+    "run",
+    "verdict",
+]
 
 # Names the file that a process started by a triage writes to, and its mode.
 CHILD = "PYTEST_JAXLEAKS_TRIAGE_CHILD"
@@ -80,14 +90,24 @@ def run(arguments: Sequence[str], folder: Path, mode: str) -> list[dict[str, Any
         except subprocess.TimeoutExpired:
             return f"it was stopped after {_TIME_LIMIT} s"
         if not target.exists():
-            return _last_line(done.stderr or done.stdout) or f"exit status {done.returncode}"
+            return reason_in(done.stderr, done.stdout) or f"exit status {done.returncode}"
         found = json.loads(target.read_text("utf-8"))
-        return found or _last_line(done.stdout) or "no test was found"
+        return found or reason_in(done.stderr, done.stdout) or "no test was found"
 
 
-def _last_line(output: bytes) -> str:
-    lines = [line for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
-    return _cut(lines[-1].strip()) if lines else ""
+def reason_in(*outputs: bytes) -> str:
+    """Return why pytest ran no test: its error, that of an import, or else its last line.
+
+    Args:
+        outputs: what it wrote, to standard error and to standard output.
+    """
+    texts = [output.decode("utf-8", "replace").splitlines() for output in outputs]
+    lines = [line.strip() for text in texts for line in text if line.strip()]
+    for start in ("ERROR: ", "E  "):
+        told = [line for line in lines if line.startswith(start)]
+        if told:
+            return _cut(told[-1].removeprefix(start).strip())
+    return _cut(lines[-1]) if lines else ""
 
 
 def _cut(text: str) -> str:

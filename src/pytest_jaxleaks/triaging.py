@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_jaxleaks import triage
-from pytest_jaxleaks.explaining import error_of_checker
-from pytest_jaxleaks.report import write_atomically
+from pytest_jaxleaks.jax_errors import error_of_checker
+from pytest_jaxleaks.report_files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
