@@ -22,7 +22,7 @@ FIXTURE, MARKER, ROUND_TRIP = "jax_transform", "jax_transforms", "pytree"
 
 OPTIONS = (
     "in_axes", "argnums", "orders", "rtol", "atol", "batch", "filtered", "has_aux",
-    "static_argnums", "modes", "second_order", "numeric",
+    "static_argnums", "modes", "second_order", "numeric", "pytree",
 )  # fmt: skip
 """What the marker accepts: the options of ``check_transforms``, as defaults for each call in the
 test."""
@@ -63,12 +63,15 @@ class Transforms:
         __tracebackhide__ = True
         merged = {**self._defaults, **options}
         merged.pop("orders", None)
+        wanted = merged.pop("pytree", True)
         if self.order == ROUND_TRIP:
+            if not wanted:
+                pytest.skip("pytree=False")
             self._round_trip(fn, args, merged)
             return None
         from pytest_jaxleaks.transforms import check_transforms
 
-        report = check_transforms(fn, *args, **merged, orders=[self.order])
+        report = check_transforms(fn, *args, **merged, orders=[self.order], pytree=False)
         if not report.orders:
             pytest.skip(
                 f"{self.order} is not applicable, because {report.not_applicable[self.order]}"
@@ -112,9 +115,10 @@ def _marked(node: Any) -> dict[str, Any]:
 
 def _chosen(definition: Any) -> list[str]:
     """Return the items of a test: the orders that its marker asks for, and the round trip."""
-    orders = _marked(definition).get("orders")
+    options = _marked(definition)
+    orders = options.get("orders")
     if orders is None:
-        return [*ORDERS, ROUND_TRIP]
+        return [*ORDERS, ROUND_TRIP] if options.get("pytree", True) else [*ORDERS]
     choices = [orders] if isinstance(orders, str) or callable(orders) else list(orders)
     known = [*ORDERS, ROUND_TRIP]
     for choice in choices:

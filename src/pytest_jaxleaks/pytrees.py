@@ -285,7 +285,12 @@ def _same_use(request: _Request, other: Any) -> bool:
 
 def _recipe(subject: Subject, request: _Request) -> tuple[Recipe | None, list[str]]:
     try:
-        return recipe_of(subject, request.build, request.args), []
+        recipe = recipe_of(subject, request.build, request.args)
+        if request.build is not None and recipe is not None:
+            _check_what_it_builds(subject, recipe.twin)
+        return recipe, []
+    except InvalidArgumentError:
+        raise
     except Exception as error:
         if request.build is None:
             return None, [f"construction: {first_line(error)}"]
@@ -293,6 +298,14 @@ def _recipe(subject: Subject, request: _Request) -> tuple[Recipe | None, list[st
             f"build must be a function of args, {len(request.args)} of them, "
             f"that makes the object again, and raises {first_line(error)}"
         ) from error
+
+
+def _check_what_it_builds(subject: Subject, twin: Any) -> None:
+    if type(twin) is not type(subject.obj):
+        raise InvalidArgumentError(
+            f"build must be a function that makes the object again, a {type_name(subject.obj)}, "
+            f"and makes a {type_name(twin)}"
+        )
 
 
 def _on_demand(name: str, found: Iterator[Symptom], request: _Request) -> Iterator[Symptom]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import jax
 
@@ -14,7 +17,7 @@ from pytest_jaxleaks.leaves import is_array_like, is_differentiated
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Arguments", "bind", "choose_argnums", "choose_static", "function_name"]
+__all__ = ["Arguments", "bind", "choose_argnums", "choose_static", "function_name", "refuse_misspelt"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,11 @@ class Arguments:
         if isinstance(which, str) and which in self.names:
             return self.names.index(which)
         size = len(self.values)
-        if isinstance(which, int) and not isinstance(which, bool) and -size <= which < size:
-            return which % size
+        number = which if isinstance(which, SupportsIndex) else None
+        if number is not None and not isinstance(which, bool):
+            index = operator.index(number)
+            if -size <= index < size:
+                return index % size
         raise InvalidArgumentError(
             f"{option}={which!r}: expected the number or name of an argument; "
             f"{function_name(self.fn)} was given {size}: {', '.join(self.names) or 'none'}"
@@ -52,9 +58,9 @@ class Arguments:
 
     def positions(self, which: int | str | Sequence[int | str], option: str) -> tuple[int, ...]:
         """Return the positions of one or more arguments."""
-        if isinstance(which, int | str):
-            which = (which,)
-        return tuple(dict.fromkeys(self.position(one, option) for one in which))
+        if isinstance(which, Iterable) and not isinstance(which, str):
+            return tuple(dict.fromkeys(self.position(one, option) for one in which))
+        return (self.position(which, option),)
 
 
 def function_name(fn: Any) -> str:
@@ -82,8 +88,29 @@ def _positional_names(fn: Callable[..., Any], count: int) -> list[str]:
     return names + [f"{rest}[{index}]" for index in range(count - len(names))]
 
 
-def choose_static(arguments: Arguments, static: int | str | Sequence[int | str]) -> tuple[int, ...]:
-    """Return the positions of the arguments that are no data."""
+def refuse_misspelt(fn: Any, given: Iterable[str], options: Sequence[str]) -> None:
+    """Refuse keyword arguments that look like an option and are no parameter of the function."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        return
+    for name in given:
+        close = difflib.get_close_matches(name, options, 1, 0.75)
+        if name not in parameters and close:
+            raise InvalidArgumentError(
+                f"{name}: {function_name(fn)} has no such parameter, and check_transforms no such "
+                f"option; expected {close[0]}"
+            )
+
+
+def choose_static(
+    arguments: Arguments, static: int | str | Sequence[int | str] | None
+) -> tuple[int, ...]:
+    """Return the positions of the arguments that are no data; None means none."""
+    if static is None:
+        return ()
     return tuple(sorted(arguments.positions(static, "static_argnums")))
 
 
@@ -104,6 +131,11 @@ def choose_argnums(
                 return (position,)
         return ()
     chosen = arguments.positions(argnums, "argnums")
+    if not chosen:
+        raise InvalidArgumentError(
+            f"argnums={argnums!r}: expected at least one argument; leave the orders with grad out "
+            "with orders=lambda order: 'grad' not in order"
+        )
     for position in chosen:
         if position in static:
             raise InvalidArgumentError(
