@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import jax
 
+from pytest_jaxleaks.donations import copies, donates
 from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.leaves import is_array_like, is_differentiated
 
@@ -29,15 +30,19 @@ class Arguments:
         names: a name per argument.
         values: the arguments, those passed by keyword last.
         keywords: the names of those passed by keyword.
+        donated: whether the function donates arguments, so that it is called with copies.
     """
 
     fn: Callable[..., Any]
     names: tuple[str, ...]
     values: tuple[Any, ...]
     keywords: tuple[str, ...]
+    donated: bool = False
 
     def call(self, *values: Any) -> Any:
         """Call the function with every argument in position."""
+        if self.donated:
+            values = copies(values)
         split = len(values) - len(self.keywords)
         return self.fn(*values[:split], **dict(zip(self.keywords, values[split:], strict=True)))
 
@@ -74,7 +79,7 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
     if not callable(fn):
         raise InvalidArgumentError(f"fn={fn!r}: expected a function, got {type(fn).__name__}")
     names = [*_positional_names(fn, len(args)), *kwargs]
-    return Arguments(fn, tuple(names), (*args, *kwargs.values()), tuple(kwargs))
+    return Arguments(fn, tuple(names), (*args, *kwargs.values()), tuple(kwargs), donates(fn))
 
 
 def _positional_names(fn: Callable[..., Any], count: int) -> list[str]:
