@@ -5,6 +5,7 @@ Nothing of JAX is imported before a test asks for the fixture.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -117,20 +118,25 @@ def _chosen(definition: Any) -> list[str]:
     """Return the items of a test: the orders that its marker asks for, and the round trip."""
     options = _marked(definition)
     orders = options.get("orders")
+    wanted = options.get("pytree", True)
+    _refuse(definition, wanted not in (True, False), f"pytree={wanted!r}; expected True or False")
+    known = [*ORDERS, ROUND_TRIP] if wanted else [*ORDERS]
     if orders is None:
-        return [*ORDERS, ROUND_TRIP] if options.get("pytree", True) else [*ORDERS]
-    choices = [orders] if isinstance(orders, str) or callable(orders) else list(orders)
-    known = [*ORDERS, ROUND_TRIP]
+        return known
+    several = isinstance(orders, Iterable) and not isinstance(orders, str)
+    choices = list(orders) if several else [orders]
     for choice in choices:
-        if not callable(choice) and choice not in known:
-            raise pytest.UsageError(
-                f"{definition.nodeid}: @pytest.mark.{MARKER}: unknown order {choice!r}; "
-                f"expected a predicate or one of {', '.join(known)}"
-            )
+        unknown = not callable(choice) and choice not in known
+        expected = f"expected a predicate or one of {', '.join(known)}"
+        _refuse(definition, unknown, f"unknown order {choice!r}; {expected}")
     chosen = [one for one in known if any(c(one) if callable(c) else c == one for c in choices)]
-    if not chosen:
-        raise pytest.UsageError(f"{definition.nodeid}: @pytest.mark.{MARKER}: orders choose none")
+    _refuse(definition, not chosen, "orders choose none")
     return chosen
+
+
+def _refuse(definition: Any, wrong: bool, what: str) -> None:
+    if wrong:
+        raise pytest.UsageError(f"{definition.nodeid}: @pytest.mark.{MARKER}: {what}")
 
 
 class _Hooks:

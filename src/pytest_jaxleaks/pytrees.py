@@ -104,6 +104,7 @@ def check_pytree(
         >>> report.findings
         ()
     """
+    __tracebackhide__ = True
     through = _checked_names(through)
     _check_arguments(probe, build, args)
     request = _Request(obj, probe, through, like, build, tuple(args))
@@ -170,6 +171,11 @@ class _Request(NamedTuple):
 
 _Found = Symptom | str
 
+INCOMPARABLE = (
+    "transformations: its static data cannot be compared, and JAX, which keeps it in its caches, "
+    "would then fail for every other object of the type"
+)
+
 
 def _run(request: _Request) -> Iterator[_Found]:
     """Run every check; yield symptoms, and reasons (as text) for what was skipped."""
@@ -188,7 +194,13 @@ def _run(request: _Request) -> Iterator[_Found]:
     if refusal is not None:
         yield refusal
         return
-    yield from _guarded(lambda: _at_rest(subject, request))
+    incomparable = False
+    for found in _guarded(lambda: _at_rest(subject, request)):
+        incomparable |= isinstance(found, Symptom) and found.raises
+        yield found
+    if incomparable:
+        yield INCOMPARABLE
+        return
     yield from _guarded(lambda: _in_motion(subject, request))
 
 
