@@ -149,6 +149,24 @@ def test_the_where_trap_has_its_own_name():
     assert "where trap" in str(error)
 
 
+def test_a_nan_gradient_beside_a_smooth_branch_is_the_where_trap():
+    """One side of the point is the branch that was chosen, and on the other the slope has no
+    bound."""
+
+    def log_or_zero(x):
+        return jnp.where(x > 0, jnp.log(x), 0.0).sum()
+
+    error = failure_of(log_or_zero, jnp.array([2.0, 0.0]), orders="grad")
+    assert (error.order, error.kind) == ("grad", "nan gradient")
+    assert "differences give 0: the where trap" in str(error)
+
+
+@pytest.mark.parametrize("fn", [jnp.sqrt, lambda x: jnp.sqrt(jnp.abs(x)), jax.scipy.special.entr])
+def test_a_slope_without_bound_is_no_where_trap(fn):
+    """Where differences have no limit, an infinite or undefined gradient is right."""
+    assert check_transforms(fn, jnp.array([0.0, 2.0]), orders="grad")
+
+
 @pytest.mark.parametrize(
     "fn",
     [

@@ -131,7 +131,7 @@ def _modes(modes: Sequence[str] | None) -> tuple[str, ...]:
     if modes is None:
         return ("fwd", "rev")
     several = isinstance(modes, Iterable) and not isinstance(modes, str)
-    chosen = tuple(modes) if several else (modes,)
+    chosen: tuple[Any, ...] = tuple(modes) if several else (modes,)
     if not chosen or not all(mode in ("fwd", "rev") for mode in chosen):
         raise InvalidArgumentError(f"modes={modes!r}: expected 'fwd', 'rev' or both")
     return chosen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ from pytest_jaxleaks.errors import InvalidArgumentError, PytreeCheckError
 from pytest_jaxleaks.guarding import warn_of_own_fault
 from pytest_jaxleaks.hidden_values import hidden_symptoms
 from pytest_jaxleaks.probes import default_probe
+from pytest_jaxleaks.pytree_arguments import check_arguments, check_what_it_builds, checked_names
 from pytest_jaxleaks.pytree_causes import cause_of, treedef_difference
 from pytest_jaxleaks.pytree_contract import (
     purity_symptoms,
@@ -45,7 +45,7 @@ from pytest_jaxleaks.pytree_use import changed_by_use, has_arrays, steady
 from pytest_jaxleaks.pytree_watch import watched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_jaxleaks.pytree_lookalikes import Recipe
 
@@ -105,8 +105,8 @@ def check_pytree(
         ()
     """
     __tracebackhide__ = True
-    through = _checked_names(through)
-    _check_arguments(probe, build, args)
+    through = checked_names(through)
+    check_arguments(probe, build, args)
     request = _Request(obj, probe, through, like, build, tuple(args))
     name = type_name(obj)
     symptoms, skipped = _collect(watched(_run(request), name))
@@ -114,37 +114,6 @@ def check_pytree(
     if report.broken:
         raise PytreeCheckError(report)
     return report
-
-
-def _checked_names(through: Any) -> tuple[str, ...]:
-    known = [*ROUTES, *RARE_ROUTES, "key-paths", "optional-fields"]
-    if isinstance(through, (str, bytes)):
-        raise InvalidArgumentError(
-            f"through must be a sequence of names, and is the text {through!r}"
-        )
-    if not isinstance(through, Iterable):
-        raise InvalidArgumentError(
-            f"through must be a sequence of names, and is {type(through).__name__}"
-        )
-    names = tuple(through)
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise InvalidArgumentError(
-            f"through has an unknown name {unknown[0]!r}; known are {', '.join(known)}"
-        )
-    return names
-
-
-def _check_arguments(probe: Any, build: Any, args: Any) -> None:
-    for name, value in (("probe", probe), ("build", build)):
-        if value is not None and not callable(value):
-            raise InvalidArgumentError(
-                f"{name} must be a function or None, and is {type(value).__name__}"
-            )
-    if not isinstance(args, (tuple, list)):
-        raise InvalidArgumentError(f"args must be a tuple or list, and is {type(args).__name__}")
-    if args and build is None:
-        raise InvalidArgumentError("args are the arguments of build, and build is None")
 
 
 def _collect(items: Iterator[Symptom | str]) -> tuple[list[Symptom], list[str]]:
@@ -299,7 +268,7 @@ def _recipe(subject: Subject, request: _Request) -> tuple[Recipe | None, list[st
     try:
         recipe = recipe_of(subject, request.build, request.args)
         if request.build is not None and recipe is not None:
-            _check_what_it_builds(subject, recipe.twin)
+            check_what_it_builds(subject, recipe.twin)
         return recipe, []
     except InvalidArgumentError:
         raise
@@ -310,14 +279,6 @@ def _recipe(subject: Subject, request: _Request) -> tuple[Recipe | None, list[st
             f"build must be a function of args, {len(request.args)} of them, "
             f"that makes the object again, and raises {first_line(error)}"
         ) from error
-
-
-def _check_what_it_builds(subject: Subject, twin: Any) -> None:
-    if type(twin) is not type(subject.obj):
-        raise InvalidArgumentError(
-            f"build must be a function that makes the object again, a {type_name(subject.obj)}, "
-            f"and makes a {type_name(twin)}"
-        )
 
 
 def _on_demand(name: str, found: Iterator[Symptom], request: _Request) -> Iterator[Symptom]:

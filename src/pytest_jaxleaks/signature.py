@@ -18,7 +18,14 @@ from pytest_jaxleaks.leaves import is_array_like, is_differentiated
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Arguments", "bind", "choose_argnums", "choose_static", "function_name", "refuse_misspelt"]
+__all__ = [
+    "Arguments",
+    "bind",
+    "choose_argnums",
+    "choose_static",
+    "function_name",
+    "refuse_misspelt",
+]
 
 
 @dataclass(frozen=True)
