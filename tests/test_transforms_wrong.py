@@ -472,6 +472,48 @@ def scaled(x):
     return x * LEVEL
 
 
+SETTINGS = {"scale": 1.0, "kind": "plain", "table": jnp.tanh}
+
+
+class Settings:
+    """Settings as attributes."""
+
+    scale = 1.0
+
+
+def configure(scale):
+    """Assign what the functions below read."""
+    SETTINGS["scale"] = scale
+    SETTINGS["table"] = jnp.sin
+    Settings.scale = scale
+
+
+@pytest.mark.parametrize(
+    ("fn", "path"),
+    [
+        (lambda x: x * SETTINGS["scale"], "global \"SETTINGS['scale']\""),
+        (lambda x: x * Settings.scale, "global 'Settings.scale'"),
+    ],
+)
+def test_a_setting_that_other_code_assigns_goes_stale_under_jit(fn, path):
+    """A key of a global dict, and an attribute of a global object."""
+    error = failure_of(fn, jnp.float32(1.0), orders="jit")
+    assert (error.kind, error.failures[0].path) == ("stale global", path)
+    assert "which configure assigns" in str(error)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x if SETTINGS["kind"] == "plain" else -x,  # which nobody assigns
+        lambda x: SETTINGS["table"](x),  # a register of functions
+    ],
+)
+def test_a_setting_that_nobody_assigns_is_a_constant(fn):
+    """Registers of functions are filled by other code as well, and are no settings."""
+    assert check_transforms(fn, jnp.float32(1.0), orders="jit")
+
+
 def test_a_global_that_other_code_assigns_goes_stale_under_jit():
     """A compiled function keeps the old value; reader and writer are named."""
     error = failure_of(scaled, jnp.float32(1.0), orders=["jit", "vmap"])
