@@ -253,3 +253,33 @@ def test_the_short_summary_on_ci_has_one_line_for_a_leak(
         "TracerLeakError: tracer leak after the test, kept by test_suite.Box.kept" in line
         for line in summary[:26]
     )
+
+
+def test_the_place_of_a_leak_is_in_the_project(pytester: pytest.Pytester) -> None:
+    """``--tb=line``, editors and other plugins get the line of the value, or else of the test."""
+    suite = LEAKY + "def test_leaks():\n    leak_into(KEPT)\n\nKEPT = Box()\n"
+    run = run_suite(pytester, suite, "--tb=line")
+    made = suite.strip().splitlines().index("        box.kept.append(x * 2)") + 1
+    run.result.stdout.fnmatch_lines([f"*test_suite.py:{made}: TracerLeakError: tracer leak after*"])
+    assert "checking.py" not in run.text
+
+
+_DEBUGGER = """
+import pdb
+
+class Shows(pdb.Pdb):
+    def interaction(self, frame, traceback):
+        stack, index = self.get_stack(frame, getattr(traceback, "__traceback__", traceback))
+        frame = stack[index][0]
+        print("entered", frame.f_code.co_name, "with", frame.f_locals.get("rate"))
+"""
+
+
+def test_pdb_enters_the_test_that_leaks(pytester: pytest.Pytester) -> None:
+    """``--pdb`` shows the end of the test with its local variables, and no frame of the check's."""
+    pytester.makepyfile(shows=_DEBUGGER)
+    pytester.syspathinsert()
+    suite = LEAKY + "def test_leaks():\n    rate, box = 42, Box()\n    leak_into(box)\n"
+    run = run_suite(pytester, suite, "--pdb", "--pdbcls=shows:Shows")
+    run.result.stdout.fnmatch_lines(["*entered test_leaks with 42*"])
+    run.result.assert_outcomes(failed=1)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from pytest_jaxleaks import TransformCheckError, check_transforms
-from pytest_jaxleaks.watching import RepeatedLooks
+from pytest_jaxleaks.blocks import RepeatedLooks
 
 PROGRAM = """
 import jax

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_jaxleaks.blocks import no_tracer_leaks
     from pytest_jaxleaks.errors import (
         InvalidArgumentError,
         JaxLeaksError,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from pytest_jaxleaks.transforms import check_transforms
     from pytest_jaxleaks.variant_recording import JaxVariantWarning
     from pytest_jaxleaks.variants import Variant
-    from pytest_jaxleaks.watching import no_tracer_leaks
 
 __all__ = [
     "Failure",
@@ -65,7 +65,7 @@ _HOMES = {
     "VariantMismatchError": "errors",
     "check_pytree": "pytrees",
     "check_transforms": "transforms",
-    "no_tracer_leaks": "watching",
+    "no_tracer_leaks": "blocks",
 }
 
 

@@ -8,23 +8,22 @@ thawed and collected, as CPython does of its own accord: no garbage stays for ev
 from __future__ import annotations
 
 import gc
+import itertools
+import time
 from typing import Any
 
-from pytest_jaxleaks.jax_internals import (
-    is_jax_cache,
-    jax_is_imported,
-    may_be_jax_cache,
-    tracer_types,
-)
-from pytest_jaxleaks.object_kinds import types_among
+from pytest_jaxleaks.caches_of_jax import CachesOfJax
+from pytest_jaxleaks.jax_internals import jax_is_imported, tracer_types
 
 __all__ = ["Census"]
 
-# With so few young objects a look takes some ten microseconds.
-_YOUNG_ENOUGH = 2_000
+# With so few young objects a look takes some ten microseconds; one test has several looks.
+_YOUNG_ENOUGH = 200
 # A full collection is due when the heap has grown by half (and by this much at least). CPython's
 # own rule says a quarter; tests leave less garbage behind, since each look collects what is young.
 _FULL_AT_LEAST = 100_000
+# Where that would take more than this share of the time, a heap may double first.
+_SHARE_OF_TIME = 0.02
 
 
 class _Witness:
@@ -43,13 +42,14 @@ class Census:
     """
 
     def __init__(self) -> None:
-        self._jax_caches: list[Any] = []
+        self._jax_caches = CachesOfJax()
         self._running = False
         self._frozen_before = False
         self._young = 0
         self._collected = False
         self._since_full = 0
         self._size_at_full = 0
+        self._full_at = self._full_took = 0.0
         self._witness: _Witness | None = None
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class Census:
         """Leave the collector as it was found."""
         if self._running:
             self._running = False
-            self._jax_caches.clear()
+            self._jax_caches = CachesOfJax()
             if not self._frozen_before:
                 gc.unfreeze()
 
@@ -87,27 +87,25 @@ class Census:
         """Return the tracers among the objects that are not frozen, garbage included."""
         if not jax_is_imported():
             return []
-        kinds = tracer_types()
-        return [obj for obj in gc.get_objects() if id(type(obj)) in kinds]
+        heap = gc.get_objects()
+        are_tracers = map(tracer_types().__contains__, map(id, map(type, heap)))
+        return list(itertools.compress(heap, are_tracers))
 
     def settle(self, *, now: bool = False) -> None:
         """Count what is alive as old, if there is much of it or if it is asked for."""
         if now or self._young > _YOUNG_ENOUGH:
             self._since_full += self._young
-            if self._since_full > max(_FULL_AT_LEAST, self._size_at_full // 2):
+            if self._full_collection_is_due():
                 self._collect_fully()
             elif not self._collected:
                 gc.collect()
             self._freeze()
 
-    def known_jax_caches(self) -> list[Any]:
+    def known_jax_caches(self) -> CachesOfJax:
         """Return JAX's caches, looked up once among all objects, frozen ones included."""
         if not self._jax_caches:
             gc.unfreeze()
-            heap = gc.get_objects()
-            kinds = {id(cls) for cls in types_among(heap).values() if may_be_jax_cache(cls)}
-            candidates = [obj for obj in heap if id(type(obj)) in kinds]
-            self._jax_caches = list(filter(is_jax_cache, candidates))
+            self._jax_caches = CachesOfJax.among(gc.get_objects())
         return self._jax_caches
 
     def _young_objects(self) -> list[Any] | None:
@@ -121,9 +119,18 @@ class Census:
         self._young = len(young)
         return None if types.isdisjoint(tracer_types()) else young
 
+    def _full_collection_is_due(self) -> bool:
+        limit = self._size_at_full // 2
+        if self._full_took > _SHARE_OF_TIME * (time.perf_counter() - self._full_at):
+            limit = self._size_at_full
+        return self._since_full > max(_FULL_AT_LEAST, limit)
+
     def _collect_fully(self) -> None:
+        started = time.perf_counter()
         gc.unfreeze()
         gc.collect()
+        self._full_at = time.perf_counter()
+        self._full_took = self._full_at - started
         self._size_at_full = len(gc.get_objects())
         self._since_full = 0
 

@@ -14,7 +14,7 @@ import pytest
 from pytest_jaxleaks import marks
 from pytest_jaxleaks.baseline_options import KNOWN
 from pytest_jaxleaks.errors import InvalidArgumentError
-from pytest_jaxleaks.findings import Findings, ReportedLeakError, entries, shorten_crash
+from pytest_jaxleaks.findings import Findings, ReportedLeakError, entries, tell_place
 from pytest_jaxleaks.guarding import warn_of_own_fault
 from pytest_jaxleaks.retelling import Retelling
 
@@ -251,7 +251,10 @@ class LeakCheck:
             self._stage = None
         self._look(findings, item, scene, failed=False)
         if findings.failing:
-            raise findings.failure(self._retelling, item.nodeid)
+            error = findings.failure(self._retelling, item.nodeid)
+            if scene is not None and item.config.getoption("usepdb", default=False):
+                raise error.with_traceback(scene.traceback())
+            raise error
         self._check_strictness(item, phase)
         return result
 
@@ -309,8 +312,9 @@ class LeakCheck:
         findings = item.stash.get(_FINDINGS, {}).get(call.when)
         if findings is not None:
             report.__dict__.update(findings.as_attributes())
-            if isinstance(call.excinfo and call.excinfo.value, ReportedLeakError):
-                shorten_crash(report)
+            error = call.excinfo and call.excinfo.value
+            if isinstance(error, ReportedLeakError):
+                tell_place(report, error, item.config.rootpath)
         if self._before_tests:
             report.__dict__["jax_leaks_collection"] = entries(self._before_tests, item.session)
             self._before_tests = None

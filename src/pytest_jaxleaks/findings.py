@@ -12,12 +12,13 @@ from pytest_jaxleaks.errors import TracerLeakError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
+    from pathlib import Path
 
     from pytest_jaxleaks.leaks import Leak
     from pytest_jaxleaks.retelling import Retelling
     from pytest_jaxleaks.watching import Sighting
 
-__all__ = ["Findings", "ReportedLeakError", "entries", "shorten_crash"]
+__all__ = ["Findings", "ReportedLeakError", "entries", "tell_place"]
 
 _STRETCHES = {
     "collection": "importing the tests",
@@ -133,15 +134,28 @@ class Findings:
         }
 
 
-def shorten_crash(report: pytest.TestReport) -> None:
-    """Leave one line of a leak's text to what pytest repeats it in, such as its short summary.
+def tell_place(report: pytest.TestReport, error: ReportedLeakError, root: Path) -> None:
+    """Give pytest the place of a leak, and one line of its text to repeat.
 
-    pytest cuts those lines itself, but not where the variable ``CI`` is set: there each leak would
-    be told twice in full.
+    pytest shows them in its short summary, with ``--tb=line`` and to other plugins. It cuts the
+    text itself, but not where the variable ``CI`` is set: there each leak would be told twice in
+    full. Of the place it knows only that of the hook that raised the error.
+
+    Args:
+        report: the report of a phase that failed with ``error``.
+        error: the error.
+        root: the folder that the places of leaks are relative to.
     """
     crash = getattr(report.longrepr, "reprcrash", None)
-    if crash is not None:
-        crash.message = crash.message.partition("\n")[0]
+    if crash is None:
+        return
+    crash.message = crash.message.partition("\n")[0]
+    path, line, _ = report.location
+    for leak in error.leaks[:1]:
+        place = leak.created or leak.traced or leak.caller
+        if place is not None and (root / place.path).is_file():
+            path, line = place.path, place.line - 1
+    crash.path, crash.lineno = str(root / path), (line or 0) + 1
 
 
 def entries(findings: Findings, session: pytest.Session) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks import unseen
+from pytest_jaxleaks.captured_records import edges_to_captured_records
 from pytest_jaxleaks.jax_internals import blocks_reference, is_jaxpr
 from pytest_jaxleaks.links import array_elements, module_name
 from pytest_jaxleaks.object_kinds import EXCEPTIONAL_TYPES, Kind, Kinds
@@ -90,6 +91,7 @@ def find_holders(
     counts = list(map(sys.getrefcount, young))
     ignored = set(surroundings.ignored)
     climb = _Climb(young, counts, surroundings, ignored, exceptional=False, settled=settled)
+    climb.leave_captured_records()
     holdings = climb.holdings()
     if exceptions and climb.met_exceptional and len(holdings) < len(climb.tracers):
         held = settled | {id(holding.tracer) for holding in holdings}
@@ -151,7 +153,8 @@ class _Climb:
         self._below: dict[int, dict[int, None]] = {}
         self._roots: dict[int, Root] = {}
         self._below_machinery: set[int] = set()
-        # References to a node that nothing seen so far explains, and the ids of what was seen.
+        # References to a node that nothing seen so far explains, and the ids of what was seen
+        # before the older objects were asked.
         self._missing: dict[int, int] = {}
         self._counted: set[int] = set()
         self._ignored = ignored
@@ -239,7 +242,7 @@ class _Climb:
 
     def _climb_young(self) -> list[Any]:
         """Follow references among the young objects; return nodes that others refer to as well."""
-        kinds = self._kinds.of_all(self._young)
+        kinds = list(self._kinds.of_all(self._young))
         heap = ReferenceMap(list(itertools.compress(self._young, kinds)))
         references: dict[int, int] = {}
         frontier = {node_id for node_id in self._nodes if node_id not in self._roots}
@@ -251,9 +254,9 @@ class _Climb:
                     if self._take(parent, child_id):
                         above.add(id(parent))
             frontier = above
-        return self._referred_from_outside(references)
+        return self._referred_from_outside(references, kinds)
 
-    def _referred_from_outside(self, references: dict[int, int]) -> list[Any]:
+    def _referred_from_outside(self, references: dict[int, int], kinds: list[Kind]) -> list[Any]:
         """Return the nodes that have more references than the young objects explain."""
         own = _own_reference_count()
         are_nodes = map(self._nodes.__contains__, map(id, self._young))
@@ -264,17 +267,18 @@ class _Climb:
                 if left > 0:
                     self._missing[id(obj)] = left
         if self._missing:
-            self._count_references_by_jax()
+            self._count_references_by_jax(kinds)
         return [self._nodes[node_id] for node_id, left in self._missing.items() if left > 0]
 
-    def _count_references_by_jax(self) -> None:
+    def _count_references_by_jax(self, kinds: list[Kind]) -> None:
         """Subtract the references that JAX's young objects and its caches explain."""
-        self._counted.update(map(id, self._young))
-        kinds = self._kinds.of_all(self._young)
         holders = list(itertools.compress(self._young, map(operator.not_, kinds)))
-        holders += [obj for obj in self._surroundings.jax_caches if id(obj) not in self._counted]
-        self._counted.update(map(id, self._surroundings.jax_caches))
-        for node_id in filter(self._missing.__contains__, map(id, gc.get_referents(*holders))):
+        found = filter(self._missing.__contains__, map(id, gc.get_referents(*holders)))
+        # What was walked through, such as a young cache, has been counted on the way.
+        asked = map(Kind.ASK.__eq__, kinds)
+        walked = set(map(id, itertools.compress(self._young, asked)))
+        caches = self._surroundings.jax_caches.references(self._missing, walked)
+        for node_id in itertools.chain(found, caches):
             self._missing[node_id] -= 1
             if type(self._nodes[node_id]) is tuple:
                 self._keys_of_jax.add(node_id)
@@ -287,6 +291,7 @@ class _Climb:
         One question to the collector per step; if that takes many steps (a long linked list), all
         objects are mapped once instead.
         """
+        self._counted = {*map(id, self._young), *self._surroundings.jax_caches.ids()}
         heap: ReferenceMap | None = None
         steps = 0
         while targets:
@@ -375,6 +380,13 @@ class _Climb:
         yield from list(parents_among(hidden.untracked, set(self._nodes)))
 
     # -- and down again ---------------------------------------------------------------------
+
+    def leave_captured_records(self) -> None:
+        """Take no way from a test's variables to log records that were captured for it."""
+        captured = self.kept_by_machinery()
+        graph = self._nodes, self._below, self._roots
+        for parent_id, record_id in edges_to_captured_records(*graph, captured):
+            del self._below[parent_id][record_id]
 
     def holdings(self) -> list[Holding]:
         """Return the shortest way from a root to each tracer that has one.

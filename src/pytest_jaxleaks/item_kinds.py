@@ -42,6 +42,13 @@ class Scene:
         """Return the finished frames of the test."""
         return tuple(self._keeper.frames) if self._keeper is not None else ()
 
+    def traceback(self) -> types.TracebackType | None:
+        """Return a traceback that leads a debugger to the end of the test."""
+        frame = next(iter(self.frames()), None)
+        if frame is None:
+            return None
+        return types.TracebackType(None, frame, max(frame.f_lasti, 0), frame.f_lineno or 1)
+
     def roots(self) -> dict[int, Root]:
         """Return the names of a doctest or the examples of a property test, by ``id``."""
         roots = self._examples.roots() if self._examples is not None else {}

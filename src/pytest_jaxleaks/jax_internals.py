@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import re
 import sys
 import sysconfig
@@ -90,13 +91,15 @@ def containers_of_jax() -> dict[int, Any]:
     found = {}
     for name, module in list(sys.modules.items()):
         if is_jax_module(name):
-            for variable, value in list(getattr(module, "__dict__", {}).items()):
-                if type(value) in _CONTAINERS and not variable.startswith("__"):
-                    found[id(value)] = value
+            variables = dict(getattr(module, "__dict__", {}))
+            are_containers = map(_CONTAINERS.__contains__, map(id, map(type, variables.values())))
+            for variable in itertools.compress(variables, are_containers):
+                if not variable.startswith("__"):
+                    found[id(variables[variable])] = variables[variable]
     return found
 
 
-_CONTAINERS = (dict, list, set)
+_CONTAINERS = frozenset(map(id, (dict, list, set)))
 
 
 def is_jax_type(cls: type) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from pytest_jaxleaks.blocks import no_tracer_leaks
 from pytest_jaxleaks.errors import TracerLeakError
 from pytest_jaxleaks.pytree_findings import Cause, Symptom
-from pytest_jaxleaks.watching import no_tracer_leaks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,11 +7,12 @@ import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pytest_jaxleaks.caches_of_jax import CachesOfJax
 from pytest_jaxleaks.jax_internals import containers_of_jax, is_jax_module
 from pytest_jaxleaks.links import at_home, module_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 __all__ = ["TEST_MACHINERY", "Root", "RootFinder", "Surroundings"]
 
@@ -57,7 +58,7 @@ class Surroundings:
     roots: Mapping[int, Root] = field(default_factory=dict)
     frames: tuple[types.FrameType, ...] = ()
     running: tuple[types.FrameType, ...] = ()
-    jax_caches: Sequence[Any] = ()
+    jax_caches: CachesOfJax = field(default_factory=CachesOfJax)
     ignored: frozenset[int] = frozenset()
     machinery: frozenset[str] = TEST_MACHINERY
 

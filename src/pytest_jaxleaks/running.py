@@ -25,8 +25,8 @@ from pytest_jaxleaks.transform_hints import hint_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_jaxleaks.blocks import RepeatedLooks
     from pytest_jaxleaks.tolerances import Tolerances
-    from pytest_jaxleaks.watching import RepeatedLooks
 
 __all__ = ["exception_failure", "run_order"]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_jaxleaks.leaks import CodeUnderTest
 from pytest_jaxleaks.links import class_name, dotted_name, module_name
 from pytest_jaxleaks.roots import TEST_MACHINERY, Root, Surroundings
+from pytest_jaxleaks.stored_on_pytest import stored_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -97,6 +98,9 @@ def surroundings_of(
     roots[id(item.user_properties)] = Root(
         "local", "what record_property was given", "record_property"
     )
+    for value, root in stored_values(item):
+        if _is_plain_object(value):
+            roots.setdefault(id(value), root)
     instance = getattr(item, "instance", None)
     if _is_plain_object(instance):
         module = module_name(type(instance))

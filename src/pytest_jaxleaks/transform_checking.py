@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from pytest_jaxleaks.blocks import RepeatedLooks
 from pytest_jaxleaks.compare import Context, compare
 from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.failures import PLAIN, Failure, TransformReport
@@ -26,7 +27,6 @@ from pytest_jaxleaks.running import exception_failure, run_order
 from pytest_jaxleaks.signature import function_name
 from pytest_jaxleaks.stale import stale_globals
 from pytest_jaxleaks.transform_report import sorted_failures
-from pytest_jaxleaks.watching import RepeatedLooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

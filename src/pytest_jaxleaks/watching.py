@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import inspect
-import sys
 import threading
 import weakref
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.census import Census
-from pytest_jaxleaks.errors import TracerLeakError
 from pytest_jaxleaks.holders import find_holders
-from pytest_jaxleaks.jax_internals import is_internal_file, trace_of, tracer_types
-from pytest_jaxleaks.leak_text import describe_leaks
+from pytest_jaxleaks.jax_internals import trace_of, tracer_types
 from pytest_jaxleaks.leaks import (
     CodeUnderTest,
     Leak,
     is_jaxpr_of_a_library,
     leaks_from,
-    not_ignored,
 )
 from pytest_jaxleaks.opting_out import OptedOut
-from pytest_jaxleaks.patterns import check_patterns
-from pytest_jaxleaks.roots import Surroundings
 from pytest_jaxleaks.thread_look import running_traces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import FrameType
+    from collections.abc import Callable, Iterable
 
-__all__ = ["RepeatedLooks", "Sighting", "Watch", "no_tracer_leaks"]
+    from pytest_jaxleaks.roots import Surroundings
+
+__all__ = ["Sighting", "Watch", "innermost"]
 
 # A test's fixtures are torn down one by one, with a look after each.
 _LOOKS_FOR_KEPT = 16
@@ -150,7 +142,7 @@ class Watch:
 
     def _search(self, young: list[Any], around: Surroundings, code: CodeUnderTest) -> Sighting:
         caches = self._census.known_jax_caches()
-        around = replace(around, jax_caches=caches, ignored=around.ignored | {id(caches)})
+        around = replace(around, jax_caches=caches)
         # A trace that ends while its tracers are looked for was running at the beginning: the
         # names of what is found would be those of things that are gone.
         running = _running_elsewhere()
@@ -228,94 +220,6 @@ _running: list[Watch] = []
 _reported: dict[int, weakref.ref[Any]] = {}
 
 
-class no_tracer_leaks(contextlib.ContextDecorator):  # noqa: N801 (used as a statement)
-    """Check that no tracer that came up in a block is reachable at its end.
-
-    Works with or without pytest, as a context manager or as a decorator.
-
-    Args:
-        ignore: patterns of holders whose leaks are accepted (``*`` and ``?`` as in file names).
-
-    Raises:
-        TracerLeakError: at the end of the block; its ``leaks`` say who holds what. An exception
-            that leaves the block is not replaced.
-        InvalidArgumentError: ``ignore`` is no sequence of strings.
-
-    Example:
-        >>> import jax
-        >>> with no_tracer_leaks():
-        ...     y = jax.jit(lambda x: x + 1)(1.0)
-    """
-
-    def __init__(self, *, ignore: Sequence[str] = ()) -> None:
-        self._ignore = check_patterns("ignore", ignore)
-        self._watches: list[Watch] = []
-
-    def __enter__(self) -> no_tracer_leaks:
-        watch = Watch(_innermost())
-        watch.know_running()
-        watch.start()
-        self._watches.append(watch)
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        watch = self._watches.pop()
-        try:
-            if kind is None:
-                _raise_for_leaks(watch, sys._getframe(1), self._ignore)
-        finally:
-            watch.stop()
-
-
-class RepeatedLooks:
-    """Many looks in one block, each at what has happened since :meth:`begin`.
-
-    As good as one ``no_tracer_leaks`` block after the other, and cheaper: what one look has seen
-    is old at the next one.
-    """
-
-    def __init__(self) -> None:
-        self._watch = Watch(_innermost(), repeats=True)
-
-    def __enter__(self) -> RepeatedLooks:
-        self._watch.know_running()
-        self._watch.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._watch.stop()
-
-    def begin(self) -> None:
-        """Do not report what is alive now."""
-        self._watch.know_running()
-
-    def end(self) -> None:
-        """Look.
-
-        Raises:
-            TracerLeakError: a tracer that came up since :meth:`begin` is reachable.
-        """
-        _raise_for_leaks(self._watch, sys._getframe(1), ())
-
-
-def _innermost() -> Watch | None:
+def innermost() -> Watch | None:
+    """Return the watch that was started last and still runs, if there is one."""
     return _running[-1] if _running else None
-
-
-def _raise_for_leaks(watch: Watch, caller: FrameType, ignore: Sequence[str]) -> None:
-    frames = tuple(_user_frames(caller))
-    package = frames[0].f_globals.get("__name__", "") if frames else ""
-    code = CodeUnderTest(Path.cwd(), package.partition(".")[0])
-    sighting = watch.look(lambda: Surroundings(running=frames), code)
-    leaks = not_ignored(sighting.leaks, ignore)
-    if leaks:
-        raise TracerLeakError(describe_leaks(leaks, "the block"), leaks)
-
-
-def _user_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield the frames of functions of user code on the stack, innermost first."""
-    while frame is not None:
-        is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
-        if is_function and not is_internal_file(frame.f_code.co_filename):
-            yield frame
-        frame = frame.f_back
