@@ -114,7 +114,8 @@ def _fits(world: World, terms: Terms) -> bool:
         size = spread(gradient, tangent)
     if "fwd" in terms.modes:
         found.append(world.pushforward()(tangent))
-    return bool(np.ptp(found) <= FINE * max(size, abs(found[0])))
+    with np.errstate(all="ignore"):  # infinities do not fit
+        return bool(np.ptp(found) <= FINE * max(size, abs(found[0])))
 
 
 def _once(compute: Callable[[], float]) -> Callable[[], float]:
