@@ -462,6 +462,14 @@ def test_numpy_array_in_static_data(wrap: Callable[[Any], Any]) -> None:
     assert "comparison raises ValueError" in finding.cause
 
 
+def test_what_cannot_be_compared_stays_out_of_jaxs_caches() -> None:
+    """A broken object does not make the next one of its type fail in jit."""
+    Holds = with_aux("Holds")
+    with pytest.raises(PytreeCheckError, match="static data cannot be compared"):
+        check_pytree(Holds(X, np.arange(3)))
+    assert check_pytree(Holds(X, [1, 2, 3]))
+
+
 def test_nan_in_static_data() -> None:
     """A NaN in static data is not equal to itself once it has been pickled."""
     Nan = with_aux("Nan")
@@ -551,8 +559,9 @@ def test_key_paths_in_another_order() -> None:
         lambda _, children: Pair(*children),
         flatten_func=lambda self: ((self.a, self.b), None),
     )
-    (finding,) = broken(Pair(1.0, 2.0))
-    assert finding.contract == "key-paths"
+    for pair in (Pair(1.0, 2.0), Pair(jnp.zeros(2), jnp.zeros(2)), Pair(X, X)):
+        (finding,) = broken(pair)
+        assert finding.contract == "key-paths"
 
 
 def test_key_path_of_two_leaves() -> None:

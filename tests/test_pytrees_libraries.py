@@ -120,6 +120,17 @@ def test_jacfwd_limit_fails_on_demand() -> None:
     assert any(text.startswith("jacfwd: ValueError: safe_zip()") for text in finding.symptoms)
 
 
+@pytest.mark.parametrize("bijector", [distrax.Tanh(), distrax.Sigmoid(), distrax.GumbelCDF()])
+def test_bijector_without_arrays_has_no_jacfwd_limit(bijector: Any) -> None:
+    """It comes back from jacfwd as it is; what JAX refuses, it refuses for an empty list, too."""
+    texts = [text for finding in check_pytree(bijector).limits for text in finding.symptoms]
+    assert not any("jacfwd" in text for text in texts)
+    assert type(jax.jacfwd(lambda _: bijector)(X)) is type(bijector)
+    for empty in (bijector, []):
+        with pytest.raises(ValueError, match="at least one array"):
+            jax.jacfwd(lambda _: X)(empty)
+
+
 def test_use_that_changes_the_treedef() -> None:
     """A Lambda keeps the inverse that it derives on first use: noted, and not broken."""
     report = report_of(distrax.Transformed(distrax.Normal(X, X), distrax.Lambda(jnp.tanh)))

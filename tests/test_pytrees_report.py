@@ -128,6 +128,7 @@ def test_anonymous_key_paths_fail_on_demand() -> None:
             "and raises TypeError",
         ),
         ({"args": (X,)}, "args are the arguments of build, and build is None"),
+        ({"build": lambda: X}, "build must be a function that makes the object again, a dict, and"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from pytest_jaxleaks import InvalidArgumentError, check_transforms
@@ -31,6 +32,18 @@ def times(x, y):
         ({"batch": -1}, "batch=-1"),
         ({"rtol": -1.0}, "rtol=-1.0: expected a non-negative number"),
         ({"atol": {"float32": "x"}}, "atol={'float32': 'x'}"),
+        ({"rtol": {"flaot32": 1e-3}}, "'flaot32' is neither a dtype nor an order"),
+        ({"orders": 3}, "orders=3: expected names of orders, predicates"),
+        ({"argnums": 1.5}, "argnums=1.5: expected the number or name of an argument"),
+        ({"argnums": ()}, "argnums=(): expected at least one argument"),
+        ({"static_argnums": 2.5}, "static_argnums=2.5: expected the number or name"),
+        ({"modes": 3}, "modes=3: expected 'fwd', 'rev' or both"),
+        ({"filtered": "yes"}, "filtered='yes': expected True, False or None"),
+        ({"numeric": "no"}, "numeric='no': expected True or False"),
+        ({"second_order": 1}, "second_order=1: expected True or False"),
+        ({"pytree": "no"}, "pytree='no': expected True or False"),
+        ({"has_aux": "yes"}, "has_aux='yes': expected True or False"),
+        ({"inaxes": 0}, "times has no such parameter, and check_transforms no such option"),
     ],
 )
 def test_the_message_names_the_option(options, words):
@@ -44,6 +57,26 @@ def test_what_is_checked_must_be_callable():
     """Passing the result instead of the function is a common slip."""
     with pytest.raises(InvalidArgumentError, match="expected a function, got"):
         check_transforms(jnp.ones(3), jnp.ones(3))
+
+
+def test_a_function_without_aux_has_none():
+    """``has_aux`` is refused by what the function returns, whatever the orders."""
+    with pytest.raises(InvalidArgumentError, match=r"returns \(output, aux\), and times returned"):
+        check_transforms(times, jnp.ones(3), jnp.ones(3), has_aux=True, orders="jit")
+
+
+def test_numbers_of_numpy_are_numbers():
+    """What comes out of NumPy counts as well, and None means no static arguments."""
+    assert check_transforms(
+        times,
+        jnp.ones(3),
+        jnp.ones(3),
+        argnums=np.int64(1),
+        batch=np.int32(2),
+        rtol=np.float32(1e-3),
+        static_argnums=None,
+        orders="jit",
+    )
 
 
 def test_tolerances_can_be_given_by_dtype_and_by_order():

@@ -15,8 +15,10 @@ import numpy as np
 import optax
 import optimistix
 import pytest
+from jax.experimental import checkify
 
 from pytest_jaxleaks import check_transforms
+from pytest_jaxleaks.donations import donates
 
 SOME = ["jit", "vmap", "grad", "jit(vmap(grad))", "grad(jit(vmap))"]
 KEY = jax.random.key(3)
@@ -217,6 +219,28 @@ def test_forward_mode_only():
     )
     assert report.orders == ("jit", "vmap")
     assert report.not_applicable["grad"] == "modes leaves out reverse mode"
+
+
+def test_donated_arguments_are_copied():
+    """A function that gives the memory of its arguments away is checked; the caller's stay."""
+    ones = jnp.ones(3)
+    sine = jax.jit(jnp.sin, donate_argnums=0)
+    assert check_transforms(sine, ones, orders=["vmap", "grad"])
+    assert not ones.is_deleted()
+    assert donates(eqx.filter_jit(lambda x: x, donate="all"))
+    assert donates(lambda x: sine(x) * 2.0)
+    assert not donates(jax.jit(jnp.sin))
+
+
+def test_errors_of_checkify_are_compared_by_what_they_say():
+    """Their codes are other ones for each trace."""
+
+    @checkify.checkify
+    def log(x):
+        checkify.check(x > 0, "must be positive: {x}", x=x)
+        return jnp.log(x)
+
+    assert check_transforms(log, jnp.float32(2.0), orders=["jit", "vmap", "jit(vmap)"])
 
 
 # options

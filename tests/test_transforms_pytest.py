@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from pytest_jaxleaks import TransformCheckError, check_transforms
 from pytest_jaxleaks.order_names import ORDERS, parts
 
 HEADER = """
@@ -95,6 +99,69 @@ def test_the_script_is_printed_with_v_only(run):
     assert "to reproduce" not in run(body).stdout.str()
 
 
+def test_the_script_runs(pytester):
+    """Values without a literal, keys, empty arrays and awkward names are spelt as code that
+    runs, and fails in the same way."""
+    module = """
+import numpy
+
+def leave(random, *others, np_=None):
+    return numpy.sin(random)
+"""
+    pytester.makepyfile(spelt=module)
+    pytester.syspathinsert()
+    from spelt import leave
+
+    key = jax.random.key(3)
+    others = (
+        (key, {"k": jax.random.split(key, 2)}),
+        jnp.zeros((0, 3)),
+        np.float32(2),
+        [1j, object],
+    )
+    odd = jnp.array([jnp.nan, -jnp.inf, 0.5], jnp.bfloat16)
+    with pytest.raises(TransformCheckError) as caught:
+        check_transforms(leave, odd, *others, orders=lambda o: o == "jit", rtol={jnp.float32: 1.0})
+    with pytest.raises(TransformCheckError) as again:
+        exec(caught.value.script, {})
+    assert again.value.failures[0].message == caught.value.failures[0].message
+    assert "orders=['jit']" in caught.value.script
+
+
+def test_what_comes_back_is_sent_through_the_round_trip(run):
+    """By default by ``check_transforms`` and as an item of its own, which can be left out."""
+    body = """
+class Forgetful:
+    def __init__(self, x, name="none"):
+        self.x, self.name = x, name
+
+jax.tree_util.register_pytree_node(
+    Forgetful, lambda one: ((one.x,), None), lambda _, children: Forgetful(*children))
+
+def make(x):
+    return Forgetful(x, "some")
+
+def test_default(): check_transforms(make, jnp.ones(2), orders="jit")
+def test_off(): check_transforms(make, jnp.ones(2), orders="jit", pytree=False)
+
+@pytest.mark.jax_transforms(["jit", "pytree"])
+def test_item(jax_transform): jax_transform(make, jnp.ones(2))
+
+@pytest.mark.jax_transforms(["jit", "pytree"])
+def test_skipped(jax_transform): jax_transform(make, jnp.ones(2), pytree=False)
+
+@pytest.mark.jax_transforms(lambda order: order in ("jit", "pytree"), pytree=False)
+def test_left_out(jax_transform): jax_transform(make, jnp.ones(2))
+"""
+    result = run(body, "-rA")
+    result.assert_outcomes(passed=4, failed=2, skipped=1)
+    text = result.stdout.str()
+    assert text.count("FAILED test_it.py::test_default") == 1
+    assert text.count("FAILED test_it.py::test_item[pytree]") == 1
+    assert "name of Forgetful does not survive" in text
+    assert "def check_pytree" not in text
+
+
 def test_our_own_frames_are_hidden(run):
     """The traceback shows the test's line, then the message."""
     result = run("def test_a(): check_transforms(masked, jnp.ones(2), orders='jit')")
@@ -117,6 +184,14 @@ def test_our_own_frames_are_hidden(run):
         (
             "@pytest.mark.jax_transforms()\ndef test_a(): pass",
             "*jax_transforms needs a test that uses the jax_transform fixture*",
+        ),
+        (
+            "@pytest.mark.jax_transforms(orders=3)\ndef test_a(jax_transform): pass",
+            "*unknown order 3; expected a predicate or one of jit, vmap*",
+        ),
+        (
+            "@pytest.mark.jax_transforms(pytree='no')\ndef test_a(jax_transform): pass",
+            "*pytree='no'; expected True or False*",
         ),
         (
             "@pytest.mark.jax_transforms(['jit'], orders=['jit'])\ndef test_a(jax_transform): pass",

@@ -149,6 +149,24 @@ def test_the_where_trap_has_its_own_name():
     assert "where trap" in str(error)
 
 
+def test_a_nan_gradient_beside_a_smooth_branch_is_the_where_trap():
+    """One side of the point is the branch that was chosen, and on the other the slope has no
+    bound."""
+
+    def log_or_zero(x):
+        return jnp.where(x > 0, jnp.log(x), 0.0).sum()
+
+    error = failure_of(log_or_zero, jnp.array([2.0, 0.0]), orders="grad")
+    assert (error.order, error.kind) == ("grad", "nan gradient")
+    assert "differences give 0: the where trap" in str(error)
+
+
+@pytest.mark.parametrize("fn", [jnp.sqrt, lambda x: jnp.sqrt(jnp.abs(x)), jax.scipy.special.entr])
+def test_a_slope_without_bound_is_no_where_trap(fn):
+    """Where differences have no limit, an infinite or undefined gradient is right."""
+    assert check_transforms(fn, jnp.array([0.0, 2.0]), orders="grad")
+
+
 @pytest.mark.parametrize(
     "fn",
     [
@@ -452,6 +470,48 @@ def set_level(value):
 def scaled(x):
     """Read a global that other code assigns."""
     return x * LEVEL
+
+
+SETTINGS = {"scale": 1.0, "kind": "plain", "table": jnp.tanh}
+
+
+class Settings:
+    """Settings as attributes."""
+
+    scale = 1.0
+
+
+def configure(scale):
+    """Assign what the functions below read."""
+    SETTINGS["scale"] = scale
+    SETTINGS["table"] = jnp.sin
+    Settings.scale = scale
+
+
+@pytest.mark.parametrize(
+    ("fn", "path"),
+    [
+        (lambda x: x * SETTINGS["scale"], "global \"SETTINGS['scale']\""),
+        (lambda x: x * Settings.scale, "global 'Settings.scale'"),
+    ],
+)
+def test_a_setting_that_other_code_assigns_goes_stale_under_jit(fn, path):
+    """A key of a global dict, and an attribute of a global object."""
+    error = failure_of(fn, jnp.float32(1.0), orders="jit")
+    assert (error.kind, error.failures[0].path) == ("stale global", path)
+    assert "which configure assigns" in str(error)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x if SETTINGS["kind"] == "plain" else -x,  # which nobody assigns
+        lambda x: SETTINGS["table"](x),  # a register of functions
+    ],
+)
+def test_a_setting_that_nobody_assigns_is_a_constant(fn):
+    """Registers of functions are filled by other code as well, and are no settings."""
+    assert check_transforms(fn, jnp.float32(1.0), orders="jit")
 
 
 def test_a_global_that_other_code_assigns_goes_stale_under_jit():

@@ -114,7 +114,8 @@ def _fits(world: World, terms: Terms) -> bool:
         size = spread(gradient, tangent)
     if "fwd" in terms.modes:
         found.append(world.pushforward()(tangent))
-    return bool(np.ptp(found) <= FINE * max(size, abs(found[0])))
+    with np.errstate(all="ignore"):  # infinities do not fit
+        return bool(np.ptp(found) <= FINE * max(size, abs(found[0])))
 
 
 def _once(compute: Callable[[], float]) -> Callable[[], float]:
@@ -284,7 +285,7 @@ def nan_gradients(prober: Prober, gradient: Point, order: str) -> Failure | None
         if not len(bad):
             continue
         index = tuple(int(i) for i in bad[0])
-        slope = _finite_slope(prober, leaf, index)
+        slope = _finite_slope(prober, leaf, index, bool(np.isnan(values[index])))
         if slope is None:
             continue
         name = f"{world.names[leaf]}{list(index) if index else ''}"
@@ -302,14 +303,28 @@ def nan_gradients(prober: Prober, gradient: Point, order: str) -> Failure | None
     return None
 
 
-def _finite_slope(prober: Prober, leaf: int, index: tuple[int, ...]) -> float | None:
-    """Return the central difference in one element, None where slopes do not exist or grow without
-    bound."""
+def _finite_slope(
+    prober: Prober, leaf: int, index: tuple[int, ...], one_side: bool
+) -> float | None:
+    """Return the difference quotient in one element, None where there is none or it grows without
+    bound.
+
+    Args:
+        prober: the function.
+        leaf: the number of the leaf.
+        index: the element in it.
+        one_side: whether a slope on one side is enough: a function that is smooth there and has
+            finite values beyond is a branch that ``jnp.where`` chose, and its gradient is not nan.
+    """
     unit: Any = [np.zeros_like(x) for x in prober.world.point]
     unit[leaf][index] = 1.0
-    big, small = prober.one_sided(unit, STEPS[1]), prober.one_sided(unit, STEPS[3])
+    big, small = prober.sides(unit, STEPS[1]), prober.sides(unit, STEPS[3])
     if not np.isfinite([*big, *small]).all():
         return None
-    if max(map(abs, small)) > 2 * max(*map(abs, big), 1.0):
-        return None
-    return sum(small) / 2
+    largest = max(*map(abs, big), 1.0)
+    if max(map(abs, small)) <= 2 * largest:
+        return sum(small) / 2
+    bounded = [
+        now for before, now in zip(big, small, strict=True) if abs(now) <= 2 * max(abs(before), 1.0)
+    ]
+    return bounded[0] if one_side and bounded else None

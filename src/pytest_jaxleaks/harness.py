@@ -5,6 +5,7 @@ Nothing of JAX is imported before a test asks for the fixture.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,7 @@ FIXTURE, MARKER, ROUND_TRIP = "jax_transform", "jax_transforms", "pytree"
 
 OPTIONS = (
     "in_axes", "argnums", "orders", "rtol", "atol", "batch", "filtered", "has_aux",
-    "static_argnums", "modes", "second_order", "numeric",
+    "static_argnums", "modes", "second_order", "numeric", "pytree",
 )  # fmt: skip
 """What the marker accepts: the options of ``check_transforms``, as defaults for each call in the
 test."""
@@ -64,12 +65,15 @@ class Transforms:
         __tracebackhide__ = True
         merged = {**self._defaults, **options}
         merged.pop("orders", None)
+        wanted = merged.pop("pytree", True)
         if self.order == ROUND_TRIP:
+            if not wanted:
+                pytest.skip("pytree=False")
             self._round_trip(fn, args, merged)
             return None
         from pytest_jaxleaks.transforms import check_transforms
 
-        report = check_transforms(fn, *args, **merged, orders=[self.order])
+        report = check_transforms(fn, *args, **merged, orders=[self.order], pytree=False)
         if not report.orders:
             pytest.skip(
                 f"{self.order} is not applicable, because {report.not_applicable[self.order]}"
@@ -113,21 +117,27 @@ def _marked(node: Any) -> dict[str, Any]:
 
 def _chosen(definition: Any) -> list[str]:
     """Return the items of a test: the orders that its marker asks for, and the round trip."""
-    orders = _marked(definition).get("orders")
+    options = _marked(definition)
+    orders = options.get("orders")
+    wanted = options.get("pytree", True)
+    _refuse(definition, wanted not in (True, False), f"pytree={wanted!r}; expected True or False")
+    known = [*ORDERS, ROUND_TRIP] if wanted else [*ORDERS]
     if orders is None:
-        return [*ORDERS, ROUND_TRIP]
-    choices = [orders] if isinstance(orders, str) or callable(orders) else list(orders)
-    known = [*ORDERS, ROUND_TRIP]
+        return known
+    several = isinstance(orders, Iterable) and not isinstance(orders, str)
+    choices = list(orders) if several else [orders]
     for choice in choices:
-        if not callable(choice) and choice not in known:
-            raise pytest.UsageError(
-                f"{definition.nodeid}: @pytest.mark.{MARKER}: unknown order {choice!r}; "
-                f"expected a predicate or one of {', '.join(known)}"
-            )
+        unknown = not callable(choice) and choice not in known
+        expected = f"expected a predicate or one of {', '.join(known)}"
+        _refuse(definition, unknown, f"unknown order {choice!r}; {expected}")
     chosen = [one for one in known if any(c(one) if callable(c) else c == one for c in choices)]
-    if not chosen:
-        raise pytest.UsageError(f"{definition.nodeid}: @pytest.mark.{MARKER}: orders choose none")
+    _refuse(definition, not chosen, "orders choose none")
     return chosen
+
+
+def _refuse(definition: Any, wrong: bool, what: str) -> None:
+    if wrong:
+        raise pytest.UsageError(f"{definition.nodeid}: @pytest.mark.{MARKER}: {what}")
 
 
 class _Hooks:

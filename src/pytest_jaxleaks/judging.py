@@ -64,7 +64,8 @@ def judge_gradients(plan: Plan, expected: Expectations, orders: tuple[str, ...])
     if trapped is not None:
         judgement.failures.append(_alike(trapped, ran))
         return judgement
-    rtol = plan.tolerances.rtol if isinstance(plan.tolerances.rtol, float) else NUMERIC_RTOL
+    asked = plan.tolerances.relative(orders[0])
+    rtol = NUMERIC_RTOL if asked is None else asked
     terms = Terms(orders[0], plan.modes, plan.chosen_modes, SEED, rtol)
     found = check_gradient(world, terms)
     if not found.failures:

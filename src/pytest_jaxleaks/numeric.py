@@ -177,10 +177,15 @@ class Prober:
                 best = Slope(values[i], error, step)
         return best
 
-    def one_sided(self, tangent: Point, step: float) -> tuple[float, float]:
+    def sides(self, tangent: Point, step: float) -> tuple[float, float]:
         """Return the difference quotients to the left and to the right."""
         left = (self.center - self.move(tangent, -step)) / step
         right = (self.move(tangent, step) - self.center) / step
+        return left, right
+
+    def one_sided(self, tangent: Point, step: float) -> tuple[float, float]:
+        """Return the smaller and the larger of the two one-sided difference quotients."""
+        left, right = self.sides(tangent, step)
         return min(left, right), max(left, right)
 
     def has_kink(self, tangent: Point) -> bool:

@@ -56,7 +56,14 @@ def select(wanted: OrderChoice | Iterable[OrderChoice] | None) -> tuple[str, ...
     """
     if wanted is None:
         return ORDERS
-    choices = [wanted] if isinstance(wanted, str) or callable(wanted) else list(wanted)
+    if isinstance(wanted, str) or callable(wanted):
+        choices: list[OrderChoice] = [wanted]
+    elif isinstance(wanted, Iterable):
+        choices = list(wanted)
+    else:
+        raise InvalidArgumentError(
+            f"orders={wanted!r}: expected names of orders, predicates on names, or None for all"
+        )
     chosen: set[str] = set()
     for choice in choices:
         if isinstance(choice, str) and choice in ORDERS:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import equinox as eqx
 import jax
@@ -18,7 +20,7 @@ from pytest_jaxleaks.tolerances import Tolerances
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["COPIES", "SEED", "UNSET", "Plan", "make_plan"]
+__all__ = ["COPIES", "SEED", "UNSET", "Plan", "check_flag", "make_plan"]
 
 COPIES = 3
 """Rows of a batch made from a single example: two could be taken for a pair of features."""
@@ -78,6 +80,10 @@ def make_plan(arguments: Arguments, options: Mapping[str, Any]) -> Plan:
     Raises:
         InvalidArgumentError: an option cannot be used; the message names it.
     """
+    for name in ("has_aux", "second_order", "numeric"):
+        check_flag(name, options[name])
+    if options["filtered"] is not None:
+        check_flag("filtered", options["filtered"])
     static = choose_static(arguments, options["static_argnums"])
     filtered = options["filtered"]
     if filtered is None:
@@ -102,6 +108,13 @@ def make_plan(arguments: Arguments, options: Mapping[str, Any]) -> Plan:
     )
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is no bool: a text such as "no" would count as true."""
+    if not isinstance(value, bool):
+        expected = "True, False or None" if name == "filtered" else "True or False"
+        raise InvalidArgumentError(f"{name}={value!r}: expected {expected}")
+
+
 def _is_module(node: Any) -> bool:
     return isinstance(node, eqx.Module)
 
@@ -117,13 +130,17 @@ def _needs_filters(leaf: Any) -> bool:
 def _modes(modes: Sequence[str] | None) -> tuple[str, ...]:
     if modes is None:
         return ("fwd", "rev")
-    chosen = (modes,) if isinstance(modes, str) else tuple(modes)
-    if not chosen or not set(chosen) <= {"fwd", "rev"}:
+    several = isinstance(modes, Iterable) and not isinstance(modes, str)
+    chosen: tuple[Any, ...] = tuple(modes) if several else (modes,)
+    if not chosen or not all(mode in ("fwd", "rev") for mode in chosen):
         raise InvalidArgumentError(f"modes={modes!r}: expected 'fwd', 'rev' or both")
     return chosen
 
 
 def _batch(size: int | None) -> int | None:
-    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+    if size is None:
+        return None
+    usable = isinstance(size, SupportsIndex) and not isinstance(size, bool)
+    if not usable or operator.index(size) < 0:
         raise InvalidArgumentError(f"batch={size!r}: expected the number of rows to make, or None")
-    return size
+    return operator.index(size)

@@ -77,6 +77,7 @@ def difference_symptom(
         Cause(f"aux:{found.where.partition('[')[0]}", _blame(found), _mend(found, obj)),
         broken,
         implied_by=frozenset({"nothing-hides", "round-trip"}),
+        raises=found.raises,
     )
 
 

@@ -61,6 +61,7 @@ class Symptom:
         cause: what is to blame.
         broken: False for a limit, which only rare transformations run into.
         implied_by: what else explains it: contracts with a broken finding, or keys of causes.
+        raises: whether static data cannot be compared at all.
     """
 
     contract: Contract
@@ -68,6 +69,7 @@ class Symptom:
     cause: Cause
     broken: bool = True
     implied_by: frozenset[str] = frozenset()
+    raises: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

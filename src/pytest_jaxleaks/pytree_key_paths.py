@@ -31,9 +31,7 @@ def key_path_symptoms(subject: Subject) -> Iterator[Symptom]:
         yield Symptom("key-paths", f"tree_flatten_with_path: {first_line(error)}", cause)
         return
     leaves = jax.tree.leaves(obj)
-    if len(pairs) != len(leaves) or any(
-        not _same_leaf(leaf, found) for (_, found), leaf in zip(pairs, leaves, strict=True)
-    ):
+    if not _same_leaves(leaves, [found for _, found in pairs]) or _other_order(subject):
         yield Symptom(
             "key-paths",
             "tree_flatten_with_path gives other leaves, or another order, than flatten",
@@ -53,6 +51,22 @@ def _other_structure(subject: Subject, treedef: Any) -> Iterator[Symptom]:
         text = f"{found.where} is {left} with flatten and {right} with tree_flatten_with_path"
         cause = _disagree(subject.obj)
         yield Symptom("key-paths", text, cause, implied_by=frozenset({"treedef", "round-trip"}))
+
+
+def _other_order(subject: Subject) -> bool:
+    """Tell whether key paths reorder leaves, which only other objects than equal ones show."""
+    try:
+        rebuilt = subject.rebuilt_with(subject.fresh_values())
+        leaves = jax.tree.leaves(rebuilt)
+        found = [leaf for _, leaf in jax.tree_util.tree_flatten_with_path(rebuilt)[0]]
+    except Exception:  # reported by the contract that it breaks
+        return False
+    one, other = [id(leaf) for leaf in leaves], [id(leaf) for leaf in found]
+    return one != other and len(set(one)) == len(one) and set(one) == set(other)
+
+
+def _same_leaves(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(map(_same_leaf, one, other))
 
 
 def _same_leaf(one: Any, other: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ from pytest_jaxleaks.errors import InvalidArgumentError, PytreeCheckError
 from pytest_jaxleaks.guarding import warn_of_own_fault
 from pytest_jaxleaks.hidden_values import hidden_symptoms
 from pytest_jaxleaks.probes import default_probe
+from pytest_jaxleaks.pytree_arguments import check_arguments, check_what_it_builds, checked_names
 from pytest_jaxleaks.pytree_causes import cause_of, treedef_difference
 from pytest_jaxleaks.pytree_contract import (
     purity_symptoms,
@@ -45,7 +45,7 @@ from pytest_jaxleaks.pytree_use import changed_by_use, has_arrays, steady
 from pytest_jaxleaks.pytree_watch import watched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_jaxleaks.pytree_lookalikes import Recipe
 
@@ -104,8 +104,9 @@ def check_pytree(
         >>> report.findings
         ()
     """
-    through = _checked_names(through)
-    _check_arguments(probe, build, args)
+    __tracebackhide__ = True
+    through = checked_names(through)
+    check_arguments(probe, build, args)
     request = _Request(obj, probe, through, like, build, tuple(args))
     name = type_name(obj)
     symptoms, skipped = _collect(watched(_run(request), name))
@@ -113,37 +114,6 @@ def check_pytree(
     if report.broken:
         raise PytreeCheckError(report)
     return report
-
-
-def _checked_names(through: Any) -> tuple[str, ...]:
-    known = [*ROUTES, *RARE_ROUTES, "key-paths", "optional-fields"]
-    if isinstance(through, (str, bytes)):
-        raise InvalidArgumentError(
-            f"through must be a sequence of names, and is the text {through!r}"
-        )
-    if not isinstance(through, Iterable):
-        raise InvalidArgumentError(
-            f"through must be a sequence of names, and is {type(through).__name__}"
-        )
-    names = tuple(through)
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise InvalidArgumentError(
-            f"through has an unknown name {unknown[0]!r}; known are {', '.join(known)}"
-        )
-    return names
-
-
-def _check_arguments(probe: Any, build: Any, args: Any) -> None:
-    for name, value in (("probe", probe), ("build", build)):
-        if value is not None and not callable(value):
-            raise InvalidArgumentError(
-                f"{name} must be a function or None, and is {type(value).__name__}"
-            )
-    if not isinstance(args, (tuple, list)):
-        raise InvalidArgumentError(f"args must be a tuple or list, and is {type(args).__name__}")
-    if args and build is None:
-        raise InvalidArgumentError("args are the arguments of build, and build is None")
 
 
 def _collect(items: Iterator[Symptom | str]) -> tuple[list[Symptom], list[str]]:
@@ -170,6 +140,11 @@ class _Request(NamedTuple):
 
 _Found = Symptom | str
 
+INCOMPARABLE = (
+    "transformations: its static data cannot be compared, and JAX, which keeps it in its caches, "
+    "would then fail for every other object of the type"
+)
+
 
 def _run(request: _Request) -> Iterator[_Found]:
     """Run every check; yield symptoms, and reasons (as text) for what was skipped."""
@@ -188,7 +163,13 @@ def _run(request: _Request) -> Iterator[_Found]:
     if refusal is not None:
         yield refusal
         return
-    yield from _guarded(lambda: _at_rest(subject, request))
+    incomparable = False
+    for found in _guarded(lambda: _at_rest(subject, request)):
+        incomparable |= isinstance(found, Symptom) and found.raises
+        yield found
+    if incomparable:
+        yield INCOMPARABLE
+        return
     yield from _guarded(lambda: _in_motion(subject, request))
 
 
@@ -285,7 +266,12 @@ def _same_use(request: _Request, other: Any) -> bool:
 
 def _recipe(subject: Subject, request: _Request) -> tuple[Recipe | None, list[str]]:
     try:
-        return recipe_of(subject, request.build, request.args), []
+        recipe = recipe_of(subject, request.build, request.args)
+        if request.build is not None and recipe is not None:
+            check_what_it_builds(subject, recipe.twin)
+        return recipe, []
+    except InvalidArgumentError:
+        raise
     except Exception as error:
         if request.build is None:
             return None, [f"construction: {first_line(error)}"]

@@ -6,6 +6,7 @@ not make.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,35 @@ class Result:
 
 def flatten(tree: Any) -> Result:
     """Take a result apart, with its arrays on the host."""
-    with_paths, treedef = jax.tree_util.tree_flatten_with_path(tree)
+    with_paths, treedef = jax.tree_util.tree_flatten_with_path(_without_codes(tree))
     return Result(tuple(_leaf(key_path(path), value) for path, value in with_paths), treedef)
+
+
+def _without_codes(tree: Any) -> Any:
+    """Replace each error of checkify by what it says: whether there is one, and its payload.
+
+    Its codes are numbers that JAX gives out anew at each trace, as is what it keeps by them.
+    """
+    checkify = sys.modules.get("jax.experimental.checkify")
+    kind = getattr(checkify, "Error", None)
+    if kind is None or not any(isinstance(one, kind) for one in _shallow(tree, kind)):
+        return tree
+
+    def said(node: Any) -> Any:
+        if not isinstance(node, kind):
+            return node
+        parts = jax.tree.leaves(node, is_leaf=lambda part: part is not node)
+        return [part for number, part in enumerate(parts) if number != CODES]
+
+    return jax.tree.map(said, tree, is_leaf=lambda node: isinstance(node, kind))
+
+
+def _shallow(tree: Any, kind: type) -> list[Any]:
+    return jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, kind))
+
+
+CODES = 1
+"""The child of a ``checkify.Error`` with its codes, in jax 0.10.2 and 0.12."""
 
 
 def _leaf(path: str, value: Any) -> Leaf:

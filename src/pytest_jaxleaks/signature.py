@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import jax
 
+from pytest_jaxleaks.donations import copies, donates
 from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.leaves import is_array_like, is_differentiated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Arguments", "bind", "choose_argnums", "choose_static", "function_name"]
+__all__ = [
+    "Arguments",
+    "bind",
+    "choose_argnums",
+    "choose_static",
+    "function_name",
+    "refuse_misspelt",
+]
 
 
 @dataclass(frozen=True)
@@ -26,15 +37,19 @@ class Arguments:
         names: a name per argument.
         values: the arguments, those passed by keyword last.
         keywords: the names of those passed by keyword.
+        donated: whether the function donates arguments, so that it is called with copies.
     """
 
     fn: Callable[..., Any]
     names: tuple[str, ...]
     values: tuple[Any, ...]
     keywords: tuple[str, ...]
+    donated: bool = False
 
     def call(self, *values: Any) -> Any:
         """Call the function with every argument in position."""
+        if self.donated:
+            values = copies(values)
         split = len(values) - len(self.keywords)
         return self.fn(*values[:split], **dict(zip(self.keywords, values[split:], strict=True)))
 
@@ -43,8 +58,11 @@ class Arguments:
         if isinstance(which, str) and which in self.names:
             return self.names.index(which)
         size = len(self.values)
-        if isinstance(which, int) and not isinstance(which, bool) and -size <= which < size:
-            return which % size
+        number = which if isinstance(which, SupportsIndex) else None
+        if number is not None and not isinstance(which, bool):
+            index = operator.index(number)
+            if -size <= index < size:
+                return index % size
         raise InvalidArgumentError(
             f"{option}={which!r}: expected the number or name of an argument; "
             f"{function_name(self.fn)} was given {size}: {', '.join(self.names) or 'none'}"
@@ -52,9 +70,9 @@ class Arguments:
 
     def positions(self, which: int | str | Sequence[int | str], option: str) -> tuple[int, ...]:
         """Return the positions of one or more arguments."""
-        if isinstance(which, int | str):
-            which = (which,)
-        return tuple(dict.fromkeys(self.position(one, option) for one in which))
+        if isinstance(which, Iterable) and not isinstance(which, str):
+            return tuple(dict.fromkeys(self.position(one, option) for one in which))
+        return (self.position(which, option),)
 
 
 def function_name(fn: Any) -> str:
@@ -68,7 +86,7 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
     if not callable(fn):
         raise InvalidArgumentError(f"fn={fn!r}: expected a function, got {type(fn).__name__}")
     names = [*_positional_names(fn, len(args)), *kwargs]
-    return Arguments(fn, tuple(names), (*args, *kwargs.values()), tuple(kwargs))
+    return Arguments(fn, tuple(names), (*args, *kwargs.values()), tuple(kwargs), donates(fn))
 
 
 def _positional_names(fn: Callable[..., Any], count: int) -> list[str]:
@@ -82,8 +100,29 @@ def _positional_names(fn: Callable[..., Any], count: int) -> list[str]:
     return names + [f"{rest}[{index}]" for index in range(count - len(names))]
 
 
-def choose_static(arguments: Arguments, static: int | str | Sequence[int | str]) -> tuple[int, ...]:
-    """Return the positions of the arguments that are no data."""
+def refuse_misspelt(fn: Any, given: Iterable[str], options: Sequence[str]) -> None:
+    """Refuse keyword arguments that look like an option and are no parameter of the function."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        return
+    for name in given:
+        close = difflib.get_close_matches(name, options, 1, 0.75)
+        if name not in parameters and close:
+            raise InvalidArgumentError(
+                f"{name}: {function_name(fn)} has no such parameter, and check_transforms no such "
+                f"option; expected {close[0]}"
+            )
+
+
+def choose_static(
+    arguments: Arguments, static: int | str | Sequence[int | str] | None
+) -> tuple[int, ...]:
+    """Return the positions of the arguments that are no data; None means none."""
+    if static is None:
+        return ()
     return tuple(sorted(arguments.positions(static, "static_argnums")))
 
 
@@ -104,6 +143,11 @@ def choose_argnums(
                 return (position,)
         return ()
     chosen = arguments.positions(argnums, "argnums")
+    if not chosen:
+        raise InvalidArgumentError(
+            f"argnums={argnums!r}: expected at least one argument; leave the orders with grad out "
+            "with orders=lambda order: 'grad' not in order"
+        )
     for position in chosen:
         if position in static:
             raise InvalidArgumentError(

@@ -9,6 +9,8 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_jaxleaks.stale_parts import assigned_parts, data_at, read_parts
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -31,7 +33,8 @@ def stale_globals(fn: Any) -> list[StaleGlobal]:
     """Return the globals that ``fn``, or a function it names, reads and another function
     assigns."""
     found: dict[str, StaleGlobal] = {}
-    for reader in user_functions(fn):
+    called = set(user_functions(fn))
+    for reader in sorted(called, key=lambda one: one.__qualname__):
         written = _writers(reader.__globals__)
         for name in sorted(_globals(reader.__code__, "LOAD_GLOBAL") & set(written)):
             if (
@@ -40,7 +43,27 @@ def stale_globals(fn: Any) -> list[StaleGlobal]:
             ):
                 continue
             found.setdefault(name, StaleGlobal(name, reader.__qualname__, written[name]))
+        for part, writer in _stale_parts(reader, called):
+            found.setdefault(part, StaleGlobal(part, reader.__qualname__, writer))
     return list(found.values())
+
+
+def _stale_parts(
+    reader: types.FunctionType, called: set[types.FunctionType]
+) -> Iterator[tuple[str, str]]:
+    """Yield each ``CONFIG['scale']`` or ``config.scale`` that a function reads, and who assigns it.
+
+    What the checked function assigns itself, or a function that it calls, is a matter of purity.
+    """
+    wanted = {part for part in read_parts(reader.__code__) if data_at(part, reader.__globals__)}
+    if not wanted:
+        return
+    for writer in _functions_of(reader.__globals__):
+        if writer in called:
+            continue
+        for name, kind, key in sorted(wanted & assigned_parts(writer.__code__), key=str):
+            spelt = f"{name}.{key}" if kind == "." else f"{name}[{key!r}]"
+            yield spelt, writer.__qualname__
 
 
 def user_functions(fn: Any) -> Iterator[types.FunctionType]:
@@ -86,13 +109,19 @@ def _unwrapped(fn: Any) -> Any:
 def _writers(module: dict[str, Any]) -> dict[str, str]:
     """Return, by name of a global, a function of the same module that assigns it."""
     found: dict[str, str] = {}
+    for candidate in _functions_of(module):
+        for name in _globals(candidate.__code__, "STORE_GLOBAL"):
+            found.setdefault(name, candidate.__qualname__)
+    return found
+
+
+def _functions_of(module: dict[str, Any]) -> Iterator[types.FunctionType]:
+    """Yield the functions and methods that a module defines."""
     for value in list(module.values()):
         candidates = [value, *vars(value).values()] if isinstance(value, type) else [value]
         for candidate in map(_unwrapped, candidates):
             if isinstance(candidate, types.FunctionType) and candidate.__globals__ is module:
-                for name in _globals(candidate.__code__, "STORE_GLOBAL"):
-                    found.setdefault(name, candidate.__qualname__)
-    return found
+                yield candidate
 
 
 def _globals(code: types.CodeType, operation: str) -> set[str]:

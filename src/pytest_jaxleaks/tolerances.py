@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pytest_jaxleaks.errors import InvalidArgumentError
+from pytest_jaxleaks.failures import PLAIN
+from pytest_jaxleaks.order_names import ORDERS
 
 __all__ = [
     "NUMERIC_RTOL",
@@ -147,6 +149,11 @@ class Tolerances:
                         f"{name}={given!r}: expected a non-negative number, or a mapping from "
                         "dtypes or orders to such numbers"
                     )
+            for key in given if isinstance(given, Mapping) else ():
+                if key not in (*ORDERS, PLAIN) and not _is_dtype(key):
+                    raise InvalidArgumentError(
+                        f"{name}={given!r}: {key!r} is neither a dtype nor an order"
+                    )
 
     def open_for(self, order: str) -> bool:
         """Tell whether the defaults may be widened for an order: the caller asked for nothing."""
@@ -154,6 +161,12 @@ class Tolerances:
             given is None or (isinstance(given, Mapping) and order not in given)
             for given in (self.rtol, self.atol)
         )
+
+    def relative(self, order: str) -> float | None:
+        """Return the relative tolerance that the caller gave for an order, whatever the dtype."""
+        if isinstance(self.rtol, Mapping):
+            return float(self.rtol[order]) if order in self.rtol else None
+        return None if self.rtol is None else float(self.rtol)
 
     def of(self, dtype: Any, order: str) -> Tolerance:
         """Return the tolerance for a leaf of ``dtype`` in the result of ``order``."""
@@ -164,7 +177,14 @@ class Tolerances:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _is_dtype(key: Any) -> bool:
+    try:
+        return key is not None and jnp.dtype(key) is not None
+    except TypeError:
+        return False
 
 
 def _pick(given: float | Mapping[Any, float] | None, dtype: Any, order: str) -> float | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from pytest_jaxleaks.blocks import RepeatedLooks
 from pytest_jaxleaks.compare import Context, compare
+from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.failures import PLAIN, Failure, TransformReport
 from pytest_jaxleaks.guarding import guarded
 from pytest_jaxleaks.judging import Judgement, judge_gradients
@@ -47,6 +48,11 @@ def run_check(plan: Plan) -> tuple[TransformReport, Any]:
         batch, plain = _plain(plan)
     except PlainCallError as error:
         return TransformReport((), {}, (), (_plain_failure(plan, error),)), None
+    if plan.has_aux and not _is_pair(plain.output):
+        raise InvalidArgumentError(
+            "has_aux=True: expected a function that returns (output, aux), and "
+            f"{function_name(plan.arguments.fn)} returned {type(plain.output).__name__}"
+        )
     failures = [*watch.look(PLAIN), *_nondeterministic(plan, plain)]
     subject = subject_of(plan, batch, plain.output)
     expected = Expectations(subject, plan.arguments.names, batch, plain, SEED)
@@ -63,6 +69,10 @@ def run_check(plan: Plan) -> tuple[TransformReport, Any]:
     notes = tuple(dict.fromkeys([*plain.notes, *found.notes]))
     ordered = sorted_failures([*failures, *found.failures])
     return TransformReport(orders, skipped, notes, ordered), plain.output
+
+
+def _is_pair(output: Any) -> bool:
+    return isinstance(output, tuple) and len(output) == 2
 
 
 def _forget(plan: Plan) -> None:
@@ -266,7 +276,7 @@ def _loose(plain: Plain) -> Callable[[int], float]:
 def subject_of(plan: Plan, batch: Batch, result: Any) -> Subject:
     """Return how the orders are to be applied to the function, which returned ``result``."""
     output = result
-    if plan.has_aux and isinstance(output, tuple) and len(output) == 2:
+    if plan.has_aux:
         output = output[0]
     return Subject(
         plan.arguments.call,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -77,20 +79,53 @@ def script(
     order = report.failures[0].order
     lines = ["import jax", "import jax.numpy as jnp", "import numpy as np"]
     lines += ["from pytest_jaxleaks import check_transforms", _import(arguments.fn), ""]
-    lines.append(f"random = np.random.default_rng({seed})")
     split = len(arguments.values) - len(arguments.keywords)
-    passed = []
+    values, passed = [], []
     for position, (name, value) in enumerate(zip(arguments.names, arguments.values, strict=True)):
         variable = "".join(c if c.isalnum() else "_" for c in name).strip("_") or "arg"
-        lines.append(f"{variable} = {_spell(value)}")
+        while variable in (*TAKEN, _variable(arguments.fn)):
+            variable += "_"
+        spelt = _spell(value)
+        facts = "" if "..." not in spelt else f"  # {name}: {_types(value)}"
+        values.append(f"{variable} = {spelt}{facts}")
         passed.append(variable if position < split else f"{name}={variable}")
-    chosen = {key: value for key, value in options.items() if value != DEFAULTS[key]}
-    chosen.pop("orders", None)
-    if order != PLAIN:
+    if any("asarray(random.normal" in line for line in values):
+        lines.append(f"random = np.random.default_rng({seed})")
+    chosen = {
+        key: value
+        for key, value in options.items()
+        if key != "orders" and repr(value) != repr(DEFAULTS[key])
+    }
+    if order in ORDERS:
         chosen["orders"] = [order]
-    passed += [f"{key}={value!r}" for key, value in chosen.items()]
-    lines.append(f"check_transforms({', '.join([_variable(arguments.fn), *passed])})")
-    return "\n".join(lines)
+    if order == "grad(grad)":
+        chosen["orders"] = ["grad"]
+    passed += [f"{key}={_spell_option(value)}" for key, value in chosen.items()]
+    call = f"check_transforms({', '.join([_variable(arguments.fn), *passed])})"
+    return "\n".join([*lines, *values, call])
+
+
+TAKEN = ("jax", "jnp", "np", "random", "check_transforms")
+"""Names that the script needs for itself."""
+
+
+def _types(value: Any) -> str:
+    leaves = ", ".join(short_type(leaf) for leaf in jax.tree.leaves(value)[:8])
+    return f"{type(value).__name__} with leaves {leaves}"
+
+
+def _spell_option(value: Any) -> str:
+    """Write an option, whose mappings may have dtypes for keys."""
+    if isinstance(value, Mapping):
+        pairs = (f"{_spell_key(key)}: {_spell_option(part)}" for key, part in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    return repr(float(value)) if isinstance(value, np.floating) else repr(value)
+
+
+def _spell_key(key: Any) -> str:
+    if isinstance(key, str | int):
+        return repr(key)
+    return repr(str(np.dtype(key)))
 
 
 def _import(fn: Any) -> str:
@@ -109,19 +144,33 @@ def _spell(value: Any) -> str:
     """Write an expression for an argument: exact for small arrays, of the same type for large
     ones."""
     if is_key(value):
-        return f"jax.random.key(0)  # {short_type(value)}"
-    if isinstance(value, (jax.Array, np.ndarray)) and is_array_like(value):
-        module = "jnp" if isinstance(value, jax.Array) else "np"
-        if value.size <= 64:
-            return f"{module}.array({np.asarray(value).tolist()!r}, {str(value.dtype)!r})"
-        return f"{module}.asarray(random.normal(size={value.shape})).astype({str(value.dtype)!r})"
+        bits = _spell(jax.random.key_data(value))
+        return f"jax.random.wrap_key_data({bits}, impl={str(jax.random.key_impl(value))!r})"
+    if isinstance(value, (jax.Array, np.ndarray, np.generic)) and is_array_like(value):
+        module, dtype = "jnp" if isinstance(value, jax.Array) else "np", str(value.dtype)
+        if value.size > 64:
+            return f"{module}.asarray(random.normal(size={value.shape})).astype({dtype!r})"
+        content = f"{module}.array({_spell_content(np.asarray(value).tolist())}, {dtype!r})"
+        if isinstance(value, np.generic):
+            return f"{content}[()]"
+        return content if value.size else f"{module}.zeros({value.shape}, {dtype!r})"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key!r}: {_spell(part)}" for key, part in value.items()) + "}"
     if type(value) is tuple:
         return "(" + "".join(f"{_spell(part)}, " for part in value) + ")"
     if type(value) is list:
         return "[" + ", ".join(map(_spell, value)) + "]"
-    if value is None or isinstance(value, bool | int | float | complex | str):
-        return repr(value)
-    leaves = ", ".join(short_type(leaf) for leaf in jax.tree.leaves(value)[:8])
-    return f"...  # {type(value).__name__} with leaves {leaves}"
+    if value is None or type(value) in (bool, int, float, complex, str):
+        return _spell_content(value)
+    return "..."
+
+
+def _spell_content(value: Any) -> str:
+    """Write numbers, of which some have no literal."""
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_spell_content, value)) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"np.{value}" if value > 0 or value != value else "-np.inf"
+    if isinstance(value, complex):
+        return f"complex({_spell_content(value.real)}, {_spell_content(value.imag)})"
+    return repr(value)

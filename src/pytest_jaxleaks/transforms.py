@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.errors import TransformCheckError
-from pytest_jaxleaks.plan import SEED, UNSET, make_plan
-from pytest_jaxleaks.signature import bind
+from pytest_jaxleaks.plan import SEED, UNSET, check_flag, make_plan
+from pytest_jaxleaks.signature import bind, refuse_misspelt
 from pytest_jaxleaks.transform_checking import run_check
 from pytest_jaxleaks.transform_report import DEFAULTS, describe, script
 
@@ -33,7 +33,7 @@ def check_transforms(
     modes: Sequence[str] | None = None,
     second_order: bool = False,
     numeric: bool = True,
-    pytree: bool = False,
+    pytree: bool = True,
     **kwargs: Any,
 ) -> TransformReport:
     """Check a function under every order of jit, vmap and grad.
@@ -80,8 +80,10 @@ def check_transforms(
         second_order: whether the gradient of the gradient is compared with differences, too.
         numeric: False for gradients that are meant to differ from those of the values, such as
             straight-through estimators.
-        pytree: whether what the function returns is given to the pytree round trip.
-        **kwargs: arguments of the function by name.
+        pytree: whether what the function returns is given to the pytree round trip; an array, or
+            arrays in Python's own containers, cannot fail it and are not.
+        **kwargs: arguments of the function by name. One that has the name of an option must be
+            given by position.
 
     Returns:
         Which orders were run, and which were not applicable, because of what.
@@ -89,6 +91,8 @@ def check_transforms(
     Raises:
         TransformCheckError: an order fails; the message has the smallest one first, and
             ``failures`` one record for each.
+        PytreeCheckError: every order works, and what the function returns breaks the pytree
+            contract.
         InvalidArgumentError: an option cannot be used.
 
     Example:
@@ -115,6 +119,8 @@ def check_transforms(
         "second_order": second_order,
         "numeric": numeric,
     }
+    check_flag("pytree", pytree)
+    refuse_misspelt(fn, kwargs, (*options, "pytree"))
     arguments = bind(fn, args, kwargs)
     report, output = run_check(make_plan(arguments, options))
     if report.failures:
@@ -130,6 +136,7 @@ def single_result(fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Return what a function gives for one example; arguments and options as for
     :func:`check_transforms`."""
     known = {key: options.pop(key, value) for key, value in DEFAULTS.items()}
+    refuse_misspelt(fn, options, tuple(known))
     arguments = bind(fn, args, options)
     return arguments.call(*make_plan(arguments, known).make_batch(arguments, scaled=True).example)
 
