@@ -53,6 +53,8 @@ def run(arguments: list[str], mode: str, folder: Path, limit: float) -> Run | No
     command = [sys.executable, "-m", "pytest", *fixed, f"--rootdir={folder}", *options, *arguments]
     environment = {**os.environ, "BENCHMARK_TIMES": str(times), "PYTHONPATH": _path(folder)}
     environment |= {"JAX_PLATFORMS": "cpu", "JAX_CHECK_TRACER_LEAKS": str(int(checker))}
+    # An installed plugin is compiled once, and not at the start of each run.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.perf_counter()
     with output.open("w") as file:
         process = subprocess.Popen(

@@ -226,11 +226,12 @@ class LeakCheck:
         if not self._checks(item):
             return (yield)
         from pytest_jaxleaks.item_kinds import Scene
-        from pytest_jaxleaks.scenes import code_under_test
 
         with contextlib.ExitStack() as stack:
             scene = stack.enter_context(Scene().keep(item))
             if self._threads is not None:
+                from pytest_jaxleaks.scenes import code_under_test
+
                 stack.enter_context(self._threads.during(code_under_test(item)))
             return (yield from self._phase(item, "call", scene))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_jaxleaks.report_files import writable, write_report
-from pytest_jaxleaks.triaging import is_triage_child
+from pytest_jaxleaks.triage_child import is_triage_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

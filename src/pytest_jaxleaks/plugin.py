@@ -19,7 +19,7 @@ from pytest_jaxleaks import (
     outputs,
     partial_checks,
     report,
-    triaging,
+    triage_options,
     variant_plugin,
 )
 from pytest_jaxleaks.harness import jax_transform
@@ -40,7 +40,7 @@ _ROOMS = (
     outputs,
     partial_checks,
     report,
-    triaging,
+    triage_options,
     harness,
     variant_plugin,
 )

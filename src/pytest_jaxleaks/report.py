@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from pytest_jaxleaks.fresh import traces_afresh
 from pytest_jaxleaks.report_files import check_targets, writable, write_report
+from pytest_jaxleaks.triage_child import is_triage_child
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -39,7 +39,7 @@ def configure(config: pytest.Config) -> None:
     """Collect reports where they come together: not in an xdist worker."""
     check_targets(config)
     path = config.getoption("jax_leaks_report", None)
-    if "PYTEST_JAXLEAKS_TRIAGE_CHILD" in os.environ:  # see triage.py
+    if is_triage_child():
         path = None
     if not hasattr(config, "workerinput"):
         folder = config.invocation_params.dir

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_jaxleaks.triage_child import CHILD, CHILD_MODE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
-    "CHILD",
     "MODES",
     "Outcome",
     "culprit",
@@ -31,8 +32,6 @@ __all__ = [
 ]
 
 # Names the file that a process started by a triage writes to, and its mode.
-CHILD = "PYTEST_JAXLEAKS_TRIAGE_CHILD"
-CHILD_MODE = "PYTEST_JAXLEAKS_TRIAGE_MODE"
 
 MODES: dict[str, dict[str, str]] = {
     "alone": {},

@@ -21,38 +21,16 @@ if TYPE_CHECKING:
 
     from _pytest.terminal import TerminalReporter
 
-__all__ = ["add_options", "configure", "is_triage_child"]
+__all__ = ["Child", "Triage"]
 
 _MOST_TESTS = 10
 _ADDOPTS = "PYTEST_ADDOPTS"
 _MOST_BEFORE = 200
 
 
-def is_triage_child() -> bool:
-    """Tell whether this process was started by a triage: it writes no reports of its own."""
-    return triage.CHILD in os.environ
+class Triage:
+    """Runs leaking tests again at the end of a run, and says what that means."""
 
-
-def add_options(parser: pytest.Parser) -> None:
-    """Add the option."""
-    parser.getgroup("jax-leaks").addoption(
-        "--jax-leaks-triage",
-        action="store_true",
-        default=None,
-        help="Run leaking tests again alone, in other modes, and say what the differences mean.",
-    )
-
-
-def configure(config: pytest.Config) -> None:
-    """Register what triages, or what answers it."""
-    if is_triage_child():
-        target, mode = Path(os.environ[triage.CHILD]), os.environ.get(triage.CHILD_MODE, "")
-        config.pluginmanager.register(_Child(target, mode), "jaxleaks-triage-child")
-    elif config.getoption("jax_leaks_triage", None) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Triage(config), "jaxleaks-triage")
-
-
-class _Triage:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         # By holder: the first test in which it showed.
@@ -169,7 +147,7 @@ def _from_file(argument: str) -> list[str]:
     return path.read_text("utf-8").splitlines()
 
 
-class _Child:
+class Child:
     """Writes what became of each phase, for the process that asked."""
 
     def __init__(self, target: Path, mode: str) -> None:
