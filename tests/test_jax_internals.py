@@ -204,3 +204,19 @@ def test_containers_of_jax_are_known() -> None:
     found = jax_internals.containers_of_jax()
     assert found[id(registry)] is registry
     assert id(dict(registry)) not in found
+
+
+def test_what_donates_is_known() -> None:
+    """A jitted function says what it donates, by number or by name; nothing else is asked."""
+
+    class Lies:
+        def __getattr__(self, name: str) -> object:
+            return True
+
+    def f(x: Any, y: Any) -> Any:
+        return x, y
+
+    assert jax_internals.donates_arguments(jax.jit(f, donate_argnums=1))
+    assert jax_internals.donates_arguments(jax.jit(f, donate_argnames="x"))
+    assert not jax_internals.donates_arguments(jax.jit(f))
+    assert not jax_internals.donates_arguments(Lies())

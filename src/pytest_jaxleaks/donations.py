@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from pytest_jaxleaks.jax_internals import donates_arguments
+from pytest_jaxleaks.links import module_name
 from pytest_jaxleaks.stale import named_by, user_functions
 
 if TYPE_CHECKING:
@@ -23,16 +25,13 @@ def donates(fn: Any) -> bool:
 
 
 def _donates(value: Any) -> bool:
-    """Read what ``jax.jit`` was asked for.
+    """Read what ``jax.jit`` or ``equinox.filter_jit`` was asked for.
 
-    No public name tells it: ``_jit_info`` was seen in jax 0.10.2 and 0.12.0.1, ``donate_first`` and
-    ``donate_rest`` in equinox 0.13. Where they are missing, nothing is donated as far as we know.
+    No public name of equinox tells it: ``donate_first`` and ``donate_rest`` were seen in 0.13.
+    Where they are missing, nothing is donated as far as we know.
     """
-    info = getattr(value, "_jit_info", None) if callable(value) else None
-    if getattr(info, "donate_argnums", ()) or getattr(info, "donate_argnames", ()):
-        return True
-    if type(value).__module__.partition(".")[0] != "equinox":
-        return False
+    if module_name(type(value)).partition(".")[0] != "equinox":
+        return donates_arguments(value)
     return bool(getattr(value, "donate_first", False) or getattr(value, "donate_rest", False))
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "TracerRecord",
     "blocks_reference",
     "containers_of_jax",
+    "donates_arguments",
     "hear_of_leak_checking",
     "is_book_keeping",
     "is_internal_file",
@@ -136,6 +137,14 @@ def _is_cache_of_anothers_function(obj: Any, module: Any) -> bool:
     wrapped = getattr(obj, "__wrapped__", None)
     found = at_home(obj, module, getattr(obj, "__qualname__", None))
     return wrapped is not None and found is wrapped
+
+
+def donates_arguments(obj: Any) -> bool:
+    """Tell whether ``obj`` is a function that ``jax.jit`` was asked to let donate arguments."""
+    if type(obj).__name__ != _JITTED or not is_jax_type(type(obj)):
+        return False
+    info = getattr(obj, "_jit_info", None)
+    return bool(getattr(info, "donate_argnums", ()) or getattr(info, "donate_argnames", ()))
 
 
 def is_jaxpr(obj: Any) -> bool:
