@@ -4,10 +4,14 @@
 take long: they are imported here, once.
 """
 
+import gc
+from collections.abc import Iterator
+
 import absl.testing.parameterized  # noqa: F401
+import equinox as eqx
 import hypothesis  # noqa: F401
 import jax
-import jax.experimental  # noqa: F401
+import jax.experimental
 import pytest
 
 from pytest_jaxleaks.census import Census
@@ -22,3 +26,12 @@ def _earlier_leaks_are_known() -> None:
     watch = Watch()
     for tracer in Census().living():
         watch.know(tracer)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _what_a_file_has_traced_is_dropped() -> Iterator[None]:
+    """Keep the heap small: a search for holders goes through it, and files would pay for others."""
+    yield
+    eqx.clear_caches()
+    jax.clear_caches()
+    gc.collect()

@@ -48,7 +48,7 @@ def _attributes(owner: Any, dotted: str, text: str) -> Iterator[tuple[Any, Root]
 def _stash(stash: Any, dotted: str, text: str) -> Iterator[tuple[Any, Root]]:
     values = getattr(stash, "_storage", {})
     if values:
-        own = _keys_of_the_test_run()
+        own = _keys_of_the_test_run(len(sys.modules))
         for key, value in list(values.items()):
             if id(key) not in own:
                 yield value, Root("local", f"stash of {text}", dotted)
@@ -67,8 +67,13 @@ def _own_names(bases: tuple[type, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _keys_of_the_test_run() -> set[int]:
-    """Return the ids of the stash keys that pytest and its like have in variables."""
+@functools.lru_cache(maxsize=1)
+def _keys_of_the_test_run(_modules: int) -> set[int]:
+    """Return the ids of the stash keys that pytest and its like have in variables.
+
+    Args:
+        _modules: how many modules there are; they are looked through again when that changes.
+    """
     found = set()
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in TEST_MACHINERY:
