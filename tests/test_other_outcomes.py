@@ -216,7 +216,7 @@ def test_setup(store): pass
 MANY = """
 KEPT = Box()
 
-@pytest.mark.parametrize("number", range(25))
+@pytest.mark.parametrize("number", range(5))
 def test_leaks(number):
     leak_into(KEPT)
 
@@ -225,34 +225,29 @@ def test_leaks_elsewhere():
 """
 
 
-def test_a_leak_of_many_tests_is_told_in_full_for_some(pytester: pytest.Pytester) -> None:
-    """After twenty full reports a test names the first one; the JSON report has all of it."""
-    run = run_suite(pytester, LEAKY + MANY)
-    run.result.assert_outcomes(failed=26)
-    lines = run.result.stdout.str().splitlines()
-    assert len([line for line in lines if line.startswith("  reached by")]) == 21
-    short = [line for line in lines if line.startswith("The same as in")]
-    assert len(short) == 5
-    assert "::test_leaks[0] and other tests" in short[0]
-    openings = [line for line in lines if line.startswith("tracer leak after the test, kept by")]
-    assert len(openings) == 26
-    assert len(run.entries) == 26
-    assert all(entry["leaks"][0]["chain"] for entry in run.entries)
-
-
-def test_the_short_summary_on_ci_has_one_line_for_a_leak(
+def test_a_leak_of_many_tests_is_told_in_full_for_some(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pytest does not cut messages where CI is set: the report is not told a second time there."""
+    """After many full reports a test names the first one; the JSON report has all of it.
+
+    pytest does not cut the lines of its short summary where CI is set: each has one all the same.
+    """
+    monkeypatch.setattr("pytest_jaxleaks.retelling._IN_FULL", 3)
     monkeypatch.setenv("CI", "true")
     run = run_suite(pytester, LEAKY + MANY)
+    run.result.assert_outcomes(failed=6)
     lines = run.result.stdout.str().splitlines()
+    assert len([line for line in lines if line.startswith("  reached by")]) == 4
+    short = [line for line in lines if line.startswith("The same as in")]
+    assert len(short) == 2
+    assert "::test_leaks[0] and other tests" in short[0]
+    openings = [line for line in lines if line.startswith("tracer leak after the test, kept by")]
+    assert len(openings) == 6
+    assert len(run.entries) == 6
+    assert all(entry["leaks"][0]["chain"] for entry in run.entries)
     summary = lines[next(i for i, line in enumerate(lines) if "short test summary" in line) + 1 :]
-    assert len(summary) == 27
-    assert all(
-        "TracerLeakError: tracer leak after the test, kept by test_suite.Box.kept" in line
-        for line in summary[:26]
-    )
+    told = "TracerLeakError: tracer leak after the test, kept by test_suite.Box.kept"
+    assert [told in line for line in summary] == [True] * 6 + [False]
 
 
 def test_the_place_of_a_leak_is_in_the_project(pytester: pytest.Pytester) -> None:
