@@ -4,8 +4,10 @@
 take long: they are imported here, once.
 """
 
+import functools
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import absl.testing.parameterized  # noqa: F401
 import equinox as eqx
@@ -35,3 +37,18 @@ def _what_a_file_has_traced_is_dropped() -> Iterator[None]:
     eqx.clear_caches()
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _runs_of_pytest_start_quickly(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leave hypothesis out of runs that have no use for it: it is a third of their start."""
+    if "pytester" in request.fixturenames and not _mentions_hypothesis(request.path):
+        request.getfixturevalue("pytester")  # which drops the variable
+        monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+
+
+@functools.cache
+def _mentions_hypothesis(file: Path) -> bool:
+    return "hypothesis" in file.read_text(encoding="utf-8")

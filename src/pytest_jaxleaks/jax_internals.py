@@ -90,6 +90,12 @@ def containers_of_jax() -> dict[int, Any]:
 
     They are JAX's, whoever else refers to them: flax looks into JAX's registry of pytree nodes.
     """
+    return _containers_of_jax(len(sys.modules))
+
+
+# They are looked up again when something was imported. What is found is kept: no id is used again.
+@functools.lru_cache(maxsize=1)
+def _containers_of_jax(_modules: int) -> dict[int, Any]:
     found = {}
     for name, module in list(sys.modules.items()):
         if is_jax_module(name):
