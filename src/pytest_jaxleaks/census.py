@@ -19,10 +19,10 @@ __all__ = ["Census"]
 
 # With so few young objects a look takes some ten microseconds; one test has several looks.
 _YOUNG_ENOUGH = 200
-# A full collection is due when the heap has grown by half (and by this much at least). CPython's
-# own rule says a quarter; tests leave less garbage behind, since each look collects what is young.
+# A full collection is due when the heap has doubled (and has grown by this much at least), or grown
+# by half where that takes no more than this share of the time. CPython's own rule says a quarter;
+# tests leave less garbage behind, since each look collects what is young.
 _FULL_AT_LEAST = 100_000
-# Where that would take more than this share of the time, a heap may double first.
 _SHARE_OF_TIME = 0.02
 
 
@@ -120,9 +120,9 @@ class Census:
         return None if types.isdisjoint(tracer_types()) else young
 
     def _full_collection_is_due(self) -> bool:
-        limit = self._size_at_full // 2
-        if self._full_took > _SHARE_OF_TIME * (time.perf_counter() - self._full_at):
-            limit = self._size_at_full
+        spent = time.perf_counter() - self._full_at
+        is_cheap = 0 < self._full_took < _SHARE_OF_TIME * spent
+        limit = self._size_at_full // 2 if is_cheap else self._size_at_full
         return self._since_full > max(_FULL_AT_LEAST, limit)
 
     def _collect_fully(self) -> None:
