@@ -278,3 +278,21 @@ def test_pdb_enters_the_test_that_leaks(pytester: pytest.Pytester) -> None:
     run = run_suite(pytester, suite, "--pdb", "--pdbcls=shows:Shows")
     run.result.stdout.fnmatch_lines(["*entered test_leaks with 42*"])
     run.result.assert_outcomes(failed=1)
+
+
+def test_a_leak_of_generated_code_is_placed_at_its_test(pytester: pytest.Pytester) -> None:
+    """Code may have a file name that no file can have: its test's line is told, and no fault."""
+    suite = (
+        LEAKY
+        + """
+def test_leaks():
+    box, names = Box(), {}
+    source = "def traced(x, box):\\n    box.kept.append(x * 2)\\n    return x"
+    exec(compile(source, "generated" * 100, "exec"), names)
+    jax.jit(lambda x: names["traced"](x, box))(jnp.ones(3))
+"""
+    )
+    run = run_suite(pytester, suite, "--tb=line")
+    run.result.assert_outcomes(failed=1)
+    assert gc_is_as_before(run.text)
+    run.result.stdout.fnmatch_lines(["*test_suite.py:*: TracerLeakError: tracer leak after*"])

@@ -16,7 +16,7 @@ from pytest_jaxleaks.baseline_options import KNOWN
 from pytest_jaxleaks.closest_marks import closest_marks
 from pytest_jaxleaks.errors import InvalidArgumentError
 from pytest_jaxleaks.findings import FINDINGS, Findings, ReportedLeakError, entries, tell_place
-from pytest_jaxleaks.guarding import warn_of_own_fault
+from pytest_jaxleaks.guarding import guarded, warn_of_own_fault
 from pytest_jaxleaks.partial_checks import checks_everything
 from pytest_jaxleaks.retelling import Retelling
 
@@ -262,7 +262,8 @@ class LeakCheck:
         if findings.failing:
             error = findings.failure(self._retelling, item.nodeid)
             if scene is not None and item.config.getoption("usepdb", default=False):
-                raise error.with_traceback(scene.traceback())
+                end = guarded("find the end of the test", scene.traceback, None)
+                raise error.with_traceback(end)
             raise error
         self._check_strictness(item, phase)
         return result
@@ -325,7 +326,8 @@ class LeakCheck:
             report.__dict__.update(findings.as_attributes())
             error = call.excinfo and call.excinfo.value
             if isinstance(error, ReportedLeakError):
-                tell_place(report, error, item.config.rootpath)
+                told = functools.partial(tell_place, report, error, item.config.rootpath)
+                guarded("tell the place of a leak", told, None)
         if self._before_tests:
             report.__dict__["jax_leaks_collection"] = entries(self._before_tests, item.session)
             self._before_tests = None

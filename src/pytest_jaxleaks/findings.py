@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +158,8 @@ def tell_place(report: pytest.TestReport, error: ReportedLeakError, root: Path) 
     path, line, _ = report.location
     for leak in error.leaks[:1]:
         place = leak.created or leak.traced or leak.caller
-        if place is not None and (root / place.path).is_file():
+        # Code that was compiled from a string may have any name: os.path has no error for it.
+        if place is not None and os.path.isfile(root / place.path):  # noqa: PTH113
             path, line = place.path, place.line - 1
     crash.path, crash.lineno = str(root / path), (line or 0) + 1
 
