@@ -7,11 +7,19 @@ import sys
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.chains import ChainNamer, without_positions
 from pytest_jaxleaks.hints import hint_for
-from pytest_jaxleaks.jax_internals import Place, is_jaxpr, record_of, traced_by
+from pytest_jaxleaks.jax_internals import (
+    Place,
+    is_jax_module,
+    is_jaxpr,
+    record_of,
+    traced_by,
+)
+from pytest_jaxleaks.links import module_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -204,11 +212,28 @@ def _capped(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_jaxpr_of_a_library(holding: Holding, code: CodeUnderTest) -> bool:
-    """Tell whether a third party keeps a jaxpr, such as equinox in its cache of shapes.
+    """Tell whether a third party keeps a jaxpr: equinox does in a cache, and in its closures.
 
-    A library that caches what it traced does so for its structure: nobody takes the constants out.
+    A library that keeps what it traced does so for its structure: nobody takes the constants out.
+    Since jax 0.12 a jaxpr has them even where it is kept next to the values it is called with, as
+    in what ``eqx.filter_closure_convert`` returns, and so in many a solution of optimistix.
     """
-    return any(map(is_jaxpr, holding.path)) and not _is_own(holding.root, code)
+    path = holding.path
+    position = next(filter(lambda i: is_jaxpr(path[i]), range(len(path))), None)
+    if position is None:
+        return False
+    return not _is_own(holding.root, code) or _is_of_a_library(path[:position], code)
+
+
+def _is_of_a_library(path: Sequence[Any], code: CodeUnderTest) -> bool:
+    """Tell whether the innermost object that is no mere container is one of a third party's."""
+    for cls in map(type, reversed(path)):
+        module = module_name(cls)
+        package = module.partition(".")[0]
+        if cls is FunctionType or package not in ("builtins", "collections"):
+            is_standard = package in sys.stdlib_module_names
+            return not (is_standard or is_jax_module(module) or code.owns(module))
+    return False
 
 
 def _is_own(root: Root, code: CodeUnderTest) -> bool:

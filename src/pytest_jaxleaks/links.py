@@ -99,10 +99,10 @@ def function_name(function: types.FunctionType) -> str:
     return function.__qualname__.replace("<locals>.", "")
 
 
-def _dotted_function(function: types.FunctionType) -> str:
+def _dotted_function(function: types.FunctionType) -> str | None:
+    """Return ``module.function``; None where no module has it, as for a mock with a signature."""
     module = function.__module__
-    name = function_name(function)
-    return f"{module}.{name}" if isinstance(module, str) else name
+    return f"{module}.{function_name(function)}" if isinstance(module, str) else None
 
 
 def at_home(obj: Any, module: object, qualified: object) -> Any:
@@ -232,19 +232,25 @@ def _of_function(obj: Any) -> Iterator[Link]:
         with contextlib.suppress(ValueError):
             value = cell.cell_contents
             label = f"closure variable '{variable}' of {name}"
-            yield Link(label, value, f"{dotted}.{variable}", "closure variable")
+            yield Link(label, value, _member(dotted, variable), "closure variable")
     yield from _of_defaults(obj, name, dotted)
-    for attribute, value in list((_instance_dict(obj) or {}).items()):
-        yield Link(f"{name}.{attribute}", value, f"{dotted}.{attribute}", "function attribute")
+    for raw, value in list((_instance_dict(obj) or {}).items()):
+        attribute = key_text(raw) if type(raw) is not str else raw
+        label = f"{name}.{attribute}"
+        yield Link(label, value, _member(dotted, attribute), "function attribute")
 
 
-def _of_defaults(obj: Any, name: str, dotted: str) -> Iterator[Link]:
+def _member(dotted: str | None, name: str) -> str | None:
+    return None if dotted is None else f"{dotted}.{name}"
+
+
+def _of_defaults(obj: Any, name: str, dotted: str | None) -> Iterator[Link]:
     code, defaults = obj.__code__, obj.__defaults__ or ()
     positional = code.co_varnames[: code.co_argcount]
     pairs = list(zip(positional[len(positional) - len(defaults) :], defaults, strict=False))
     for argument, value in [*pairs, *(obj.__kwdefaults__ or {}).items()]:
         label = f"default argument '{argument}' of {name}"
-        yield Link(label, value, f"{dotted}.{argument}", "default argument")
+        yield Link(label, value, _member(dotted, argument), "default argument")
 
 
 def _of_method(obj: Any) -> Iterator[Link]:
@@ -317,7 +323,11 @@ def _of_class(obj: Any) -> Iterator[Link]:
 
 def _of_module(obj: Any) -> Iterator[Link]:
     module = str(types.ModuleType.__getattribute__(obj, "__name__"))
-    yield from module_variables(module, _instance_dict(obj) or {})
+    variables = _instance_dict(obj) or {}
+    yield from module_variables(module, variables)
+    for child in gc.get_referents(obj):
+        if child is not variables:  # the C code of the module holds it
+            yield Link(f"inside module {module}", child)
 
 
 def module_variables(module: str, variables: dict[str, Any]) -> Iterator[Link]:
@@ -358,17 +368,23 @@ def _of_weak_reference(obj: Any) -> Iterator[Link]:
 
 def _of_ndarray(obj: Any) -> Iterator[Link]:
     """Yield the elements of a numpy object array, which the collector does not see."""
+    numpy = sys.modules["numpy"]
+    kind = "ndarray" if issubclass(type(obj), numpy.ndarray) else class_name(type(obj))
     for index, value in array_elements(obj):
-        yield Link(f"ndarray{index}", value, kind="object array")
+        yield Link(f"{kind}{index}", value, kind="object array")
 
 
 def array_elements(obj: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the objects that a numpy array refers to, with their indices: ``[0]``, ``['a'][0]``."""
+    """Yield the objects that a numpy array refers to, with their indices: ``[0]``, ``['a'][0]``.
+
+    A record, which is one element of a structured array, is read as an array without axes.
+    """
     numpy = sys.modules["numpy"]
-    plain = numpy.ndarray.view(obj, numpy.ndarray)
+    is_array = issubclass(type(obj), numpy.ndarray)
+    plain = numpy.ndarray.view(obj, numpy.ndarray) if is_array else numpy.array(obj)
     for field in plain.dtype.fields or ():
         for index, value in array_elements(plain[field]):
-            yield f"[{field!r}]{index}", value
+            yield f"[{field!r}]{index if is_array else ''}", value
     if plain.dtype.hasobject and plain.dtype.fields is None:
         flat = plain.reshape(-1)[:_ITERATION_CAP].tolist()
         for position, value in zip(numpy.ndindex(*plain.shape), flat, strict=False):
@@ -397,6 +413,7 @@ _ENUMERATORS: dict[type, Callable[[Any], Iterator[Link]]] = {
     staticmethod: _of_descriptor("__func__"),
     classmethod: _of_descriptor("__func__"),
     contextvars.Context: _of_context,
+    contextvars.Token: _of_descriptor("old_value"),
     threading.local: _of_thread_local,
     weakref.ref: _of_weak_reference,
 }
@@ -417,7 +434,7 @@ def _enumerators(cls: type) -> tuple[Callable[[Any], Iterator[Link]], ...]:
     if issubclass(cls, _WHOLLY_NAMED):
         return tuple(found)
     numpy = sys.modules.get("numpy")
-    if numpy is not None and issubclass(cls, numpy.ndarray):
+    if numpy is not None and issubclass(cls, (numpy.ndarray, numpy.void)):
         found.append(_of_ndarray)
     return (_of_attributes, *found)
 

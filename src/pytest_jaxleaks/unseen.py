@@ -10,6 +10,7 @@ import contextvars
 import gc
 import itertools
 import re
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +29,7 @@ __all__ = [
     "context_values",
     "local_values",
     "other_threads",
+    "signal_handlers",
     "thread_local_values",
     "top_frames",
     "unseen_containers",
@@ -93,6 +95,15 @@ def thread_local_values(heap: list[Any]) -> Iterator[tuple[Any, Root]]:
             yield values, Root("thread-local", "", module=type(obj).__module__)
 
 
+def signal_handlers() -> Iterator[tuple[Any, Root]]:
+    """Yield the handler of each signal that the program has given one."""
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if callable(handler) and not isinstance(handler, signal.Handlers):
+            name = getattr(number, "name", number)
+            yield handler, Root("handler", f"handler of signal {name}")
+
+
 class Unseen(NamedTuple):
     """Containers whose references the collector does not report when it is asked for referrers.
 
@@ -134,7 +145,9 @@ def unseen_containers(heap: list[Any]) -> Unseen:
 
 def _array_types() -> frozenset[int]:
     numpy = sys.modules.get("numpy")
-    return frozenset() if numpy is None else type_and_subclasses(numpy.ndarray)
+    if numpy is None:
+        return frozenset()
+    return type_and_subclasses(numpy.ndarray) | type_and_subclasses(numpy.void)
 
 
 def _of_types(objects: list[Any], type_ids: Set[int]) -> Iterator[Any]:
@@ -147,4 +160,6 @@ def _untracked(objects: list[Any], type_ids: Set[int]) -> list[Any]:
 
 
 def _refers_to_objects(array: Any) -> bool:
-    return bool(sys.modules["numpy"].ndarray.dtype.__get__(array).hasobject)
+    numpy = sys.modules["numpy"]
+    base = numpy.ndarray if issubclass(type(array), numpy.ndarray) else numpy.generic
+    return bool(base.dtype.__get__(array).hasobject)
