@@ -6,6 +6,7 @@ import pytest
 from suite_runs import LEAKY, run_suite
 
 _LEAKS = """
+import concurrent.futures
 import contextvars
 import copyreg
 import signal
@@ -159,6 +160,31 @@ def test_beside_a_closure_of_a_library():
         return eqx.filter_closure_convert(lambda y: y * x, x)
     closed = eqx.filter_jit(f)(jnp.ones(3))
 
+@jax.jit
+def jitted(x):
+    jitted.calls.append(x)
+    return x
+jitted.calls = []
+
+def test_attribute_of_a_jitted_function(): jitted(jnp.ones(3))
+
+@jax.custom_jvp
+def ruled(x):
+    ruled.last = x
+    return x
+ruled.defjvp(lambda primals, tangents: (primals[0], tangents[0]))
+
+def test_attribute_of_a_function_with_a_rule(): jax.jit(ruled)(jnp.ones(3))
+
+POOL = concurrent.futures.ThreadPoolExecutor(1)
+
+def test_work_to_do(request):
+    # The pool's thread has the queue in a variable of the standard library's.
+    event = threading.Event()
+    request.addfinalizer(event.set)
+    POOL.submit(event.wait)
+    leak(lambda v: POOL.submit(print, v))
+
 def test_long_list():
     long = []
     def keep(v):
@@ -195,6 +221,9 @@ _HOLDERS = {
     "test_mock_with_a_signature": "test_suite.test_mock_with_a_signature.spy",
     "test_table_of_a_c_module": "test_suite.test_table_of_a_c_module.pickler.<lambda>.v",
     "test_beside_a_closure_of_a_library": "test_suite.test_beside_a_closure_of_a_library.deep",
+    "test_attribute_of_a_jitted_function": "test_suite.jitted.calls",
+    "test_attribute_of_a_function_with_a_rule": "test_suite.ruled.last",
+    "test_work_to_do": "test_suite.POOL",
     "test_long_list": "test_suite.test_long_list.long",
 }
 

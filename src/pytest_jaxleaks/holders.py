@@ -378,7 +378,8 @@ class _Climb:
         for array in hidden.arrays:
             ids = [id(element) for _, element in array_elements(array)]
             yield array, list(filter(self._nodes.__contains__, ids))
-        yield from list(parents_among(hidden.untracked, set(self._nodes)))
+        plain = [*hidden.untracked, *hidden.jitted]
+        yield from list(parents_among(plain, set(self._nodes)))
 
     # -- and down again ---------------------------------------------------------------------
 
@@ -392,23 +393,31 @@ class _Climb:
     def holdings(self) -> list[Holding]:
         """Return the shortest way from a root to each tracer that has one.
 
-        A way through a jaxpr, whose constants may be nobody's business, is taken where there is no
-        other. Among equally short ones the choice follows the program (order of roots, of
-        attributes) and not the heap, so that a leak has the same name in each run.
+        A way through a jaxpr, whose constants may be nobody's business, or from a variable of a
+        function of the standard library that still runs, is taken where there is no other. Among
+        equally short ones the choice follows the program (order of roots, of attributes) and not
+        the heap, so that a leak has the same name in each run.
         """
         roots = sorted(self._roots, key=lambda each: _rank(self._roots[each], self._nodes[each]))
-        above: dict[int, int | None] = dict.fromkeys(roots)
-        waiting, jaxprs = deque(roots), deque[int]()
-        while waiting or jaxprs:
-            parent_id = (waiting or jaxprs).popleft()
+        later = deque(filter(self._is_local_of_standard_library, roots))
+        waiting = deque(itertools.filterfalse(self._is_local_of_standard_library, roots))
+        above: dict[int, int | None] = dict.fromkeys(waiting)
+        while waiting or later:
+            parent_id = (waiting or later).popleft()
+            above.setdefault(parent_id, None)
             below = self._below.get(parent_id, {})
             in_order = map(id, gc.get_referents(self._nodes[parent_id])) if below else ()
             for child_id in itertools.chain(filter(below.__contains__, in_order), below):
                 if child_id not in above:
                     above[child_id] = parent_id
                     deferred = is_jaxpr(self._nodes[child_id])
-                    (jaxprs if deferred else waiting).append(child_id)
+                    (later if deferred else waiting).append(child_id)
         return [self._holding(tracer, above) for tracer in self.tracers if id(tracer) in above]
+
+    def _is_local_of_standard_library(self, node_id: int) -> bool:
+        root = self._roots[node_id]
+        package = (root.module or "").partition(".")[0]
+        return root.kind == "local" and package in sys.stdlib_module_names
 
     def _holding(self, tracer: Any, above: dict[int, int | None]) -> Holding:
         path = []

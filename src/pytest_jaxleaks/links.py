@@ -175,11 +175,24 @@ _PUBLIC_NAMES = {
 
 def _of_attributes(obj: Any) -> Iterator[Link]:
     cls = type(obj)
+    if module_name(cls).partition(".")[0] in ("jax", "jaxlib"):
+        wrapped: Any = (_instance_dict(obj) or {}).get("__wrapped__")
+        if _is_function(wrapped):
+            yield from _of_wrapper(obj, wrapped)
     for raw, value in attributes(obj):
         name = _PUBLIC_NAMES.get(raw, raw)
         if raw == "_consts" and class_name(cls) in ("ClosedJaxpr", "Jaxpr"):
             name = "consts"
         yield Link(f"{class_name(cls)}.{name}", value, f"{dotted_name(cls)}.{name}", "attribute")
+
+
+def _of_wrapper(obj: Any, wrapped: types.FunctionType) -> Iterator[Link]:
+    """Yield the attributes of what a decorator of JAX's made of a function, by its name."""
+    name, dotted = function_name(wrapped), _dotted_function(wrapped)
+    for attribute, value in attributes(obj):
+        if not attribute.startswith("_"):
+            named_by = _member(dotted, attribute)
+            yield Link(f"{name}.{attribute}", value, named_by, "function attribute")
 
 
 def _of_dict(obj: Any) -> Iterator[Link]:

@@ -16,8 +16,9 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_jaxleaks.frames import frame_locals
-from pytest_jaxleaks.jax_internals import is_jax_module
+from pytest_jaxleaks.jax_internals import is_jax_module, is_jitted
 from pytest_jaxleaks.links import array_elements, type_and_subclasses
+from pytest_jaxleaks.object_kinds import types_among
 from pytest_jaxleaks.roots import Root
 
 if TYPE_CHECKING:
@@ -111,10 +112,13 @@ class Unseen(NamedTuple):
         arrays: numpy object arrays.
         untracked: dicts and tuples that the collector has stopped to track, because they hold
             nothing that it tracks; a numpy array is such a thing.
+        jitted: functions made by ``jax.jit``. Since Python 3.12 ``gc.get_referrers`` misses that
+            they have attributes, while ``gc.get_referents`` tells.
     """
 
     arrays: list[Any]
     untracked: list[Any]
+    jitted: list[Any]
 
 
 def unseen_containers(heap: list[Any]) -> Unseen:
@@ -126,7 +130,8 @@ def unseen_containers(heap: list[Any]) -> Unseen:
     arrays = _array_types()
     wanted = arrays | {id(dict), id(tuple)}
     found: dict[int, Any] = {}
-    result = Unseen([], [])
+    jitted = {type_id for type_id, cls in types_among(heap).items() if is_jitted(cls)}
+    result = Unseen([], [], list(_of_types(heap, jitted)))
     level = list(_of_types(heap, arrays)) + _untracked(gc.get_referents(*heap), wanted)
     while level:
         new = {id(obj): obj for obj in level if id(obj) not in found}
