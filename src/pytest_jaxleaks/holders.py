@@ -393,14 +393,14 @@ class _Climb:
     def holdings(self) -> list[Holding]:
         """Return the shortest way from a root to each tracer that has one.
 
-        A way through a jaxpr, whose constants may be nobody's business, or from a variable of a
-        function of the standard library that still runs, is taken where there is no other. Among
+        A way through a jaxpr, whose constants may be nobody's business, or from what the standard
+        library has for a thread that still runs, is taken where there is no other. Among
         equally short ones the choice follows the program (order of roots, of attributes) and not
         the heap, so that a leak has the same name in each run.
         """
         roots = sorted(self._roots, key=lambda each: _rank(self._roots[each], self._nodes[each]))
-        later = deque(filter(self._is_local_of_standard_library, roots))
-        waiting = deque(itertools.filterfalse(self._is_local_of_standard_library, roots))
+        later = deque(reversed(list(filter(self._is_of_a_threads_machinery, roots))))
+        waiting = deque(itertools.filterfalse(self._is_of_a_threads_machinery, roots))
         above: dict[int, int | None] = dict.fromkeys(waiting)
         while waiting or later:
             parent_id = (waiting or later).popleft()
@@ -414,10 +414,12 @@ class _Climb:
                     (later if deferred else waiting).append(child_id)
         return [self._holding(tracer, above) for tracer in self.tracers if id(tracer) in above]
 
-    def _is_local_of_standard_library(self, node_id: int) -> bool:
+    def _is_of_a_threads_machinery(self, node_id: int) -> bool:
+        """Tell whether a root is where the standard library has a running thread's affairs."""
         root = self._roots[node_id]
-        package = (root.module or "").partition(".")[0]
-        return root.kind == "local" and package in sys.stdlib_module_names
+        if root.kind == "local":
+            return (root.module or "").partition(".")[0] in sys.stdlib_module_names
+        return root.kind == "module" and root.module == "threading"
 
     def _holding(self, tracer: Any, above: dict[int, int | None]) -> Holding:
         path = []
