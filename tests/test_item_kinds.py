@@ -70,6 +70,13 @@ def test_subtests_clean(subtests):
     for i in range(2):
         with subtests.test(i=i):
             assert jnp.ones(3).sum() == 3
+
+def test_subtests_tidied_up(subtests):
+    for i in range(2):
+        with subtests.test(i=i):
+            box = Box(); leak_into(box)
+            assert i, "the first one fails"
+        box = None
 """
 
 
@@ -90,7 +97,8 @@ def test_functions_and_methods(pytester: pytest.Pytester) -> None:
     assert {leak["holder"] for found in run.leaks().values() for leak in found} == {
         "test_suite.Box.kept"
     }
-    assert run.result.parseoutcomes()["failed"] == 9
+    # A traceback that pytest shows does not keep what its variables were.
+    assert run.result.parseoutcomes()["failed"] == 9 + 2
 
 
 UNITTEST_KINDS = """

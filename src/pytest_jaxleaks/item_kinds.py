@@ -15,6 +15,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.frame_keeping import FrameKeeper
+from pytest_jaxleaks.frames import frame_locals
 from pytest_jaxleaks.tested_code import codes_of_item
 
 if TYPE_CHECKING:
@@ -37,12 +38,19 @@ class Scene:
         self._doctest: tuple[str, dict[str, Any]] = "", {}
 
     def frames(self) -> tuple[types.FrameType, ...]:
-        """Return the finished frames of the test."""
-        return tuple(self._keeper.frames) if self._keeper is not None else ()
+        """Return the finished frames of the test.
+
+        Whoever has shown a traceback (pytest does for a subtest that fails) has had Python 3.12
+        and older plant a dict of the variables as they were then: it is emptied.
+        """
+        frames = tuple(self._keeper.frames) if self._keeper is not None else ()
+        for frame in frames:
+            frame_locals(frame)
+        return frames
 
     def traceback(self) -> types.TracebackType | None:
         """Return a traceback that leads a debugger to the end of the test."""
-        frame = next(iter(self.frames()), None)
+        frame = next(iter(self._keeper.frames if self._keeper is not None else ()), None)
         if frame is None:
             return None
         return types.TracebackType(None, frame, max(frame.f_lasti, 0), frame.f_lineno or 1)

@@ -17,20 +17,21 @@ from pytest_jaxleaks.links import module_name
 from pytest_jaxleaks.roots import TEST_MACHINERY, Root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["stored_values"]
 
 
-def stored_values(item: pytest.Item) -> Iterator[tuple[Any, Root]]:
-    """Yield what is stored where ``item`` reaches it, with what to call it.
+def stored_values(config: pytest.Config, nodes: Iterable[Any]) -> Iterator[tuple[Any, Root]]:
+    """Yield what is stored on objects of pytest's, with what to call it.
 
     Args:
-        item: the test; the collectors above it and the configuration count as well.
+        config: the configuration.
+        nodes: a test and the collectors above it, or those of all tests.
     """
-    owners: list[Any] = [item.config, *item.listchain()]
+    owners: list[Any] = [config, *nodes]
     for owner in owners:
-        text = "config" if owner is item.config else f"the {type(owner).__name__} node"
+        text = "config" if owner is config else f"the {type(owner).__name__} node"
         yield from _attributes(owner, f"pytest.{type(owner).__name__}", text)
         yield from _stash(owner.stash, f"pytest.{type(owner).__name__}.stash", text)
     for name, value in vars(pytest).items():

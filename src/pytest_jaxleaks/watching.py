@@ -126,11 +126,12 @@ class Watch:
             self._census.settle(now=True)
             self._has_frozen = True
 
-    def look_back(self, surroundings: Surroundings, code: CodeUnderTest) -> Sighting:
+    def look_back(self, surroundings: Callable[[], Surroundings], code: CodeUnderTest) -> Sighting:
         """Report the leaks that exist already; for use before the watch starts.
 
         Args:
-            surroundings: what the caller knows about the program.
+            surroundings: returns what the caller knows about the program; asked for only when a
+                tracer is alive.
             code: what belongs to the project.
         """
         if not self._census.living():
@@ -138,7 +139,7 @@ class Watch:
         gc.collect()
         # Of the whole heap only the tracers are mapped: the rest is asked for, step by step.
         tracers = [tracer for tracer in self._census.living() if not self.knows(tracer)]
-        return self._search(tracers, surroundings, code) if tracers else Sighting()
+        return self._search(tracers, surroundings(), code) if tracers else Sighting()
 
     def _search(self, young: list[Any], around: Surroundings, code: CodeUnderTest) -> Sighting:
         caches = self._census.known_jax_caches()
