@@ -276,6 +276,49 @@ def test_property_tests(pytester: pytest.Pytester) -> None:
     run.result.stdout.fnmatch_lines(["*test_fails(*", "*n=1,*"])
 
 
+MACHINES = """
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+class Leaking(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.box = Box()
+
+    @rule(n=st.integers(0, 3))
+    def put(self, n): leak_into(self.box)
+
+class TidiedUp(Leaking):
+    def teardown(self): self.box.kept.clear()
+
+class Failing(Leaking):
+    @rule()
+    def fail(self): assert False
+
+for cls in (Leaking, TidiedUp, Failing):
+    cls.TestCase.settings = settings(
+        max_examples=3, stateful_step_count=2, deadline=None, database=None, derandomize=True
+    )
+TestLeaking, TestTidiedUp, TestFailing = Leaking.TestCase, TidiedUp.TestCase, Failing.TestCase
+
+def test_classes_are_as_they_were():
+    assert "teardown" not in vars(Leaking)
+    assert TidiedUp.teardown.__code__.co_name == "teardown"
+"""
+
+
+def test_state_machines(pytester: pytest.Pytester) -> None:
+    """What is left on a machine of a stateful test after its teardown is named by its class."""
+    run = run_suite(pytester, LEAKY + MACHINES)
+    assert {name: set(roots) for name, roots in run.roots().items()} == {
+        "TestLeaking::runTest": {"state machine Leaking"},
+        "TestFailing::runTest": {"state machine Failing"},
+    }
+    leak = run.leaks()["TestLeaking::runTest"][0]
+    assert leak["chain"][1:] == ["Leaking.box", "Box.kept", "list[0]"]
+    run.result.assert_outcomes(failed=2, passed=2)
+
+
 def test_database_key_of_hypothesis_is_unchanged(pytester: pytest.Pytester) -> None:
     """Examples that hypothesis has saved without the check are found again with it."""
     source = """

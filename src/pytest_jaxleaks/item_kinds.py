@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_jaxleaks.property_examples import Examples
     from pytest_jaxleaks.roots import Root
+    from pytest_jaxleaks.state_machines import Machines
 
 __all__ = ["Scene"]
 
@@ -34,7 +35,7 @@ class Scene:
 
     def __init__(self) -> None:
         self._keeper: FrameKeeper | None = None
-        self._examples: Examples | None = None
+        self._examples: Examples | Machines | None = None
         self._doctest: tuple[str, dict[str, Any]] = "", {}
 
     def frames(self) -> tuple[types.FrameType, ...]:
@@ -73,8 +74,12 @@ class Scene:
             item: the test.
         """
         with contextlib.ExitStack() as stack:
-            handle = _property_test(item)
-            if handle is not None:
+            handle, machine = _property_test(item), _state_machine(item)
+            if machine is not None:
+                from pytest_jaxleaks.state_machines import Machines
+
+                self._examples = stack.enter_context(Machines(machine))
+            elif handle is not None:
                 from pytest_jaxleaks.property_examples import Examples
 
                 self._examples = stack.enter_context(Examples(handle))
@@ -113,10 +118,23 @@ def _own_names(names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 # -- property tests -------------------------------------------------------------------------
 
 
+def _state_machine(item: pytest.Item) -> Any:
+    """Return the class of the machines that a stateful test of hypothesis runs, or None."""
+    if "hypothesis.stateful" not in sys.modules:
+        return None
+    from pytest_jaxleaks.state_machines import machine_class
+
+    return machine_class(_function(item))
+
+
+def _function(item: pytest.Item) -> Any:
+    function = getattr(item, "obj", None)
+    return getattr(function, "__func__", function)
+
+
 def _property_test(item: pytest.Item) -> Any:
     """Return hypothesis' handle of a test, by which others may wrap its inner function."""
-    function = getattr(item, "obj", None)
-    handle = getattr(getattr(function, "__func__", function), "hypothesis", None)
+    handle = getattr(_function(item), "hypothesis", None)
     inner = getattr(handle, "inner_test", None)
     if not isinstance(inner, types.FunctionType) or inspect.iscoroutinefunction(inner):
         return None
