@@ -53,6 +53,32 @@ def decorated_without_a_trace(function):
         return function()
     return wrapper
 
+class Decorator:
+    def __init__(self, function):
+        self.run = function
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+def decorated_by_an_object(function):
+    hostile = Decorator(function)
+    return lambda: (hostile, hostile.run())
+
+def traced(function):
+    @functools.wraps(function)
+    def wrapper():
+        jax.jit(function)()
+    return wrapper
+
+@decorated_by_an_object
+def test_decorated_by_an_object():
+    box = Box(); leak_into(box)
+
+@traced
+def test_traced_as_a_whole():
+    y = jnp.ones(3) + 1
+    assert y.shape == (3,)
+
 @decorated
 def test_decorated():
     box = Box(); leak_into(box)
@@ -90,6 +116,7 @@ def test_functions_and_methods(pytester: pytest.Pytester) -> None:
         "TestMethods::test_class": ["local variable 'box' of TestMethods.test_class"],
         "TestMethods::test_on_self": ["instance of TestMethods"],
         "test_parametrized[2]": ["local variable 'box' of test_parametrized"],
+        "test_decorated_by_an_object": ["local variable 'box' of test_decorated_by_an_object"],
         "test_decorated": ["local variable 'box' of test_decorated"],
         "test_decorated_silently": ["local variable 'box' of test_decorated_silently"],
         "test_subtests": ["local variable 'box' of test_subtests"],
@@ -98,7 +125,38 @@ def test_functions_and_methods(pytester: pytest.Pytester) -> None:
         "test_suite.Box.kept"
     }
     # A traceback that pytest shows does not keep what its variables were.
-    assert run.result.parseoutcomes()["failed"] == 9 + 2
+    assert run.result.parseoutcomes()["failed"] == 10 + 2
+
+
+OWN_KIND = """
+class Cases(pytest.File):
+    def collect(self):
+        for name in self.path.read_text().split():
+            yield Case.from_parent(self, name=name)
+
+class Case(pytest.Item):
+    def runtest(self):
+        box = Box()
+        if self.name == "on_node":
+            self.box = box
+        if self.name != "clean":
+            leak_into(box)
+
+def pytest_collect_file(parent, file_path):
+    return Cases.from_parent(parent, path=file_path) if file_path.suffix == ".cases" else None
+"""
+
+
+def test_items_of_a_projects_own_kind(pytester: pytest.Pytester) -> None:
+    """What ``runtest`` has in variables, and what it stores on its node, is the project's."""
+    pytester.makeconftest(LEAKY + OWN_KIND)
+    pytester.makefile(".cases", suite="local on_node clean")
+    run = run_suite(pytester, "")
+    assert run.roots() == {
+        "local": ["local variable 'box' of Case.runtest"],
+        "on_node": ["attribute 'box' of the Case node"],
+    }
+    run.result.assert_outcomes(failed=2, passed=1)
 
 
 UNITTEST_KINDS = """

@@ -36,6 +36,7 @@ __all__ = [
     "is_jax_type",
     "is_jaxpr",
     "is_traceback",
+    "is_tracing",
     "jax_is_imported",
     "may_be_jax_cache",
     "record_of",
@@ -83,6 +84,12 @@ def tracer_types() -> frozenset[int]:
 def is_jax_module(name: object) -> bool:
     """Tell whether ``name`` is that of a module of jax or jaxlib."""
     return isinstance(name, str) and name.partition(".")[0] in ("jax", "jaxlib")
+
+
+def is_tracing() -> bool:
+    """Tell whether this thread is inside of a transformation."""
+    is_clean = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
+    return is_clean is not None and not is_clean()
 
 
 def containers_of_jax() -> dict[int, Any]:

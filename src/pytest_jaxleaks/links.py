@@ -30,6 +30,7 @@ __all__ = [
     "class_name",
     "dotted_name",
     "function_name",
+    "instance_dict",
     "key_text",
     "links",
     "module_variables",
@@ -137,7 +138,8 @@ def key_text(key: Any) -> str:
     return text if len(text) <= _LONGEST_KEY else text[: _LONGEST_KEY - 3] + "..."
 
 
-def _instance_dict(obj: Any) -> dict[str, Any] | None:
+def instance_dict(obj: Any) -> dict[str, Any] | None:
+    """Return where the instance attributes of ``obj`` are stored, or None."""
     with contextlib.suppress(Exception):
         found = object.__getattribute__(obj, "__dict__")
         if isinstance(found, dict):
@@ -147,7 +149,7 @@ def _instance_dict(obj: Any) -> dict[str, Any] | None:
 
 def attributes(obj: Any) -> Iterator[tuple[str, Any]]:
     """Yield the name and value of each instance attribute, ``__slots__`` included."""
-    for name, value in list((_instance_dict(obj) or {}).items()):
+    for name, value in list((instance_dict(obj) or {}).items()):
         yield name if type(name) is str else key_text(name), value
     for cls in type.__dict__["__mro__"].__get__(type(obj)):
         for name, descriptor in list(type.__dict__["__dict__"].__get__(cls).items()):
@@ -234,7 +236,7 @@ def _of_function(obj: Any) -> Iterator[Link]:
             label = f"closure variable '{variable}' of {name}"
             yield Link(label, value, f"{dotted}.{variable}", "closure variable")
     yield from _of_defaults(obj, name, dotted)
-    for attribute, value in list((_instance_dict(obj) or {}).items()):
+    for attribute, value in list((instance_dict(obj) or {}).items()):
         yield Link(f"{name}.{attribute}", value, f"{dotted}.{attribute}", "function attribute")
 
 
@@ -274,7 +276,7 @@ def _of_partial(obj: Any) -> Iterator[Link]:
 
 
 def _of_lru_cache(obj: Any) -> Iterator[Link]:
-    wrapped: Any = (_instance_dict(obj) or {}).get("__wrapped__")
+    wrapped: Any = (instance_dict(obj) or {}).get("__wrapped__")
     name = function_name(wrapped) if _is_function(wrapped) else "a cached function"
     # Where the function stands under its own name, somebody else has put a cache around it.
     dotted = None
@@ -282,7 +284,7 @@ def _of_lru_cache(obj: Any) -> Iterator[Link]:
         found = at_home(obj, wrapped.__module__, wrapped.__qualname__)
         dotted = None if found is wrapped else _dotted_function(wrapped)
     for child in gc.get_referents(obj):
-        if child is not wrapped and child is not _instance_dict(obj):
+        if child is not wrapped and child is not instance_dict(obj):
             yield Link(f"cache of {name}", child, dotted, "cache")
     yield Link(f"function cached by {name}", wrapped)
 
@@ -317,7 +319,7 @@ def _of_class(obj: Any) -> Iterator[Link]:
 
 def _of_module(obj: Any) -> Iterator[Link]:
     module = str(types.ModuleType.__getattribute__(obj, "__name__"))
-    yield from module_variables(module, _instance_dict(obj) or {})
+    yield from module_variables(module, instance_dict(obj) or {})
 
 
 def module_variables(module: str, variables: dict[str, Any]) -> Iterator[Link]:
@@ -440,7 +442,7 @@ def links(obj: Any) -> Iterator[Link]:
         ["dict['a']"]
     """
     cls = type(obj)
-    known = {id(cls), id(_instance_dict(obj))}
+    known = {id(cls), id(instance_dict(obj))}
     for enumerate_links in _enumerators(cls):
         for link in enumerate_links(obj):
             known.add(id(link.child))

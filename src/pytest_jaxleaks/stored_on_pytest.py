@@ -57,15 +57,23 @@ def _stash(stash: Any, dotted: str, text: str) -> Iterator[tuple[Any, Root]]:
 
 @functools.cache
 def _own_names(bases: tuple[type, ...]) -> frozenset[str]:
-    """Return the attributes that the code of a class, given with its bases, names."""
+    """Return the attributes that pytest's code names of a class, which is given with its bases.
+
+    A test suite may have nodes of its own kinds: what their code stores is the suite's.
+    """
     found: set[str] = set()
-    for base in bases:
+    of_pytest = [base for base in bases if _is_machinery(base)]
+    for base in of_pytest:
         for value in vars(base).values():
             function = getattr(value, "fget", None) or getattr(value, "__func__", value)
             if type(function) is types.FunctionType:
                 found.update(function.__code__.co_names)
         found.update(vars(base))
     return frozenset(found)
+
+
+def _is_machinery(cls: type) -> bool:
+    return cls is object or module_name(cls).partition(".")[0] in TEST_MACHINERY
 
 
 @functools.lru_cache(maxsize=1)
