@@ -35,6 +35,7 @@ __all__ = [
     "is_jax_module",
     "is_jax_type",
     "is_jaxpr",
+    "is_pytree_node",
     "is_traceback",
     "jax_is_imported",
     "may_be_jax_cache",
@@ -83,6 +84,14 @@ def tracer_types() -> frozenset[int]:
 def is_jax_module(name: object) -> bool:
     """Tell whether ``name`` is that of a module of jax or jaxlib."""
     return isinstance(name, str) and name.partition(".")[0] in ("jax", "jaxlib")
+
+
+def is_pytree_node(obj: Any) -> bool:
+    """Tell whether JAX flattens an object; it is asked about the type, and flattens nothing."""
+    jax = sys.modules.get("jax")
+    with contextlib.suppress(Exception):  # a metaclass may have an ``__eq__`` that raises
+        return jax is not None and not jax.tree_util.all_leaves([obj])
+    return False
 
 
 def containers_of_jax() -> dict[int, Any]:
