@@ -25,6 +25,7 @@ __all__ = [
     "Place",
     "TracerRecord",
     "blocks_reference",
+    "children_of_node",
     "containers_of_jax",
     "donates_arguments",
     "hear_of_leak_checking",
@@ -35,7 +36,6 @@ __all__ = [
     "is_jax_module",
     "is_jax_type",
     "is_jaxpr",
-    "is_pytree_node",
     "is_traceback",
     "jax_is_imported",
     "may_be_jax_cache",
@@ -86,12 +86,13 @@ def is_jax_module(name: object) -> bool:
     return isinstance(name, str) and name.partition(".")[0] in ("jax", "jaxlib")
 
 
-def is_pytree_node(obj: Any) -> bool:
-    """Tell whether JAX flattens an object; it is asked about the type, and flattens nothing."""
+def children_of_node(obj: Any) -> list[Any]:
+    """Return what JAX sees in a pytree node, one level of it; nothing if its flattening fails."""
     jax = sys.modules.get("jax")
-    with contextlib.suppress(Exception):  # a metaclass may have an ``__eq__`` that raises
-        return jax is not None and not jax.tree_util.all_leaves([obj])
-    return False
+    with contextlib.suppress(Exception):
+        if jax is not None:
+            return list(jax.tree_util.tree_leaves(obj, is_leaf=lambda each: each is not obj))
+    return []
 
 
 def containers_of_jax() -> dict[int, Any]:
