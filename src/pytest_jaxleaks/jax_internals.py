@@ -25,6 +25,7 @@ __all__ = [
     "Place",
     "TracerRecord",
     "blocks_reference",
+    "children_of_node",
     "containers_of_jax",
     "donates_arguments",
     "hear_of_leak_checking",
@@ -90,6 +91,15 @@ def is_tracing() -> bool:
     """Tell whether this thread is inside of a transformation."""
     is_clean = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
     return is_clean is not None and not is_clean()
+
+
+def children_of_node(obj: Any) -> list[Any]:
+    """Return what JAX sees in a pytree node, one level of it; nothing if its flattening fails."""
+    jax = sys.modules.get("jax")
+    with contextlib.suppress(Exception):
+        if jax is not None:
+            return list(jax.tree_util.tree_leaves(obj, is_leaf=lambda each: each is not obj))
+    return []
 
 
 def containers_of_jax() -> dict[int, Any]:

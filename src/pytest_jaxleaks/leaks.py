@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+import types
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.chains import ChainNamer, without_positions
 from pytest_jaxleaks.hints import hint_for
-from pytest_jaxleaks.jax_internals import Place, is_jaxpr, record_of, traced_by
+from pytest_jaxleaks.jax_internals import Place, is_jax_module, is_jaxpr, record_of, traced_by
+from pytest_jaxleaks.links import module_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -204,11 +206,19 @@ def _capped(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_jaxpr_of_a_library(holding: Holding, code: CodeUnderTest) -> bool:
-    """Tell whether a third party keeps a jaxpr, such as equinox in its cache of shapes.
+    """Tell whether a third party keeps a jaxpr: equinox, in its cache of shapes or as a function.
 
-    A library that caches what it traced does so for its structure: nobody takes the constants out.
+    A library that keeps what it traced does so for its structure: nobody takes the constants out.
+    (Since jax 0.12 a jaxpr has them, whoever asked for the bare jaxpr.)
     """
-    return any(map(is_jaxpr, holding.path)) and not _is_own(holding.root, code)
+    jaxprs = [position for position, obj in enumerate(holding.path) if is_jaxpr(obj)]
+    if not jaxprs:
+        return False
+    for obj in reversed(holding.path[: jaxprs[0]]):
+        module = obj.__module__ if type(obj) is types.FunctionType else module_name(type(obj))
+        if module != "builtins" and not is_jax_module(module):
+            return not code.owns(module)
+    return not _is_own(holding.root, code)
 
 
 def _is_own(root: Root, code: CodeUnderTest) -> bool:

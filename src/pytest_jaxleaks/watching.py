@@ -192,12 +192,11 @@ class Watch:
 
     def know(self, tracer: Any) -> None:
         """Do not report ``tracer`` from now on."""
-        _reported[id(tracer)] = weakref.ref(tracer)
+        _reported[id(tracer)] = tracer
 
     def knows(self, tracer: Any) -> bool:
         """Tell whether ``tracer`` is not to be reported (any more)."""
-        known = _reported.get(id(tracer))
-        return (known is not None and known() is tracer) or trace_of(tracer) in self._known_traces
+        return _reported.get(id(tracer)) is tracer or trace_of(tracer) in self._known_traces
 
 
 def _running_elsewhere() -> dict[int, Any]:
@@ -218,7 +217,7 @@ def _tracers_of(running: dict[int, Any], young: list[Any]) -> set[int]:
 # block inside of a watched test must not count the test's own objects as old.
 _running: list[Watch] = []
 # So do the leaked values: each is reported once, whichever run in this process comes upon it.
-_reported: dict[int, weakref.ref[Any]] = {}
+_reported: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def innermost() -> Watch | None:
