@@ -25,6 +25,7 @@ __all__ = [
     "Place",
     "TracerRecord",
     "blocks_reference",
+    "checks_leaks_itself",
     "children_of_node",
     "containers_of_jax",
     "donates_arguments",
@@ -85,6 +86,12 @@ def tracer_types() -> frozenset[int]:
 def is_jax_module(name: object) -> bool:
     """Tell whether ``name`` is that of a module of jax or jaxlib."""
     return isinstance(name, str) and name.partition(".")[0] in ("jax", "jaxlib")
+
+
+def checks_leaks_itself() -> bool:
+    """Tell whether JAX's own leak checker is on in this thread."""
+    config = getattr(sys.modules.get("jax"), "config", None)
+    return bool(getattr(config, "jax_check_tracer_leaks", False))
 
 
 def is_tracing() -> bool:

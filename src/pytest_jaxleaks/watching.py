@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_jaxleaks import collector as gc
 from pytest_jaxleaks.census import Census
 from pytest_jaxleaks.holders import find_holders
 from pytest_jaxleaks.jax_internals import trace_of, tracer_types
@@ -100,6 +100,10 @@ class Watch:
                 tracer is alive.
             code: what belongs to the project.
         """
+        with gc.busy():
+            return self._look(surroundings, code)
+
+    def _look(self, surroundings: Callable[[], Surroundings], code: CodeUnderTest) -> Sighting:
         self._stays_young = False
         young = self._census.look()
         kept = self._kept_alive()
@@ -139,7 +143,8 @@ class Watch:
         gc.collect()
         # Of the whole heap only the tracers are mapped: the rest is asked for, step by step.
         tracers = [tracer for tracer in self._census.living() if not self.knows(tracer)]
-        return self._search(tracers, surroundings(), code) if tracers else Sighting()
+        with gc.busy():
+            return self._search(tracers, surroundings(), code) if tracers else Sighting()
 
     def _search(self, young: list[Any], around: Surroundings, code: CodeUnderTest) -> Sighting:
         caches = self._census.known_jax_caches()
