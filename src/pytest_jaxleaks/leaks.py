@@ -214,11 +214,13 @@ def is_jaxpr_of_a_library(holding: Holding, code: CodeUnderTest) -> bool:
     jaxprs = [position for position, obj in enumerate(holding.path) if is_jaxpr(obj)]
     if not jaxprs:
         return False
+    if not _is_own(holding.root, code):
+        return True
     for obj in reversed(holding.path[: jaxprs[0]]):
         module = obj.__module__ if type(obj) is types.FunctionType else module_name(type(obj))
         if module != "builtins" and not is_jax_module(module):
             return not code.owns(module)
-    return not _is_own(holding.root, code)
+    return False
 
 
 def _is_own(root: Root, code: CodeUnderTest) -> bool:
