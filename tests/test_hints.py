@@ -31,6 +31,8 @@ _BY_KIND = {
 }
 _BY_RULE = {
     "cached_property": "cached property",
+    "default_value": "default value",
+    "finalizer": "finalizer",
     "static_field": "static field",
     "aux_data": "pytree attribute",
     "tree_structure": "aux data",

@@ -6,9 +6,14 @@ import pytest
 from suite_runs import LEAKY, run_suite
 
 _LEAKS = """
+import concurrent.futures
 import contextvars
+import copyreg
+import signal
 import types
+import unittest.mock
 
+import equinox as eqx
 import numpy as np
 
 def leak(keep):
@@ -122,6 +127,64 @@ def test_context_of_a_live_thread():
     thread.start(); started.wait()
     test_context_of_a_live_thread.done = done
 
+def test_element_of_a_context():
+    contexts = []
+    def keep(v):
+        contexts.append(contextvars.copy_context())
+        contexts[0].run(STATE.set, v)
+    leak(keep)
+
+def test_signal_handler(request):
+    # What only the interpreter itself refers to.
+    old = signal.getsignal(signal.SIGTERM)
+    request.addfinalizer(lambda: signal.signal(signal.SIGTERM, old))
+    def handler(v): return lambda number, frame: print(v)
+    leak(lambda v: signal.signal(signal.SIGTERM, handler(v)))
+
+RECORD = np.zeros(1, dtype=[("o", object)])[0]
+def test_record(): leak(lambda v: RECORD.__setitem__("o", v))
+
+def test_mock_with_a_signature():
+    spy = unittest.mock.create_autospec(leak)
+    leak(lambda v: spy(v))
+
+def test_table_of_a_c_module():
+    class Own: pass
+    def pickler(v): return lambda own: (Own, (v,))
+    leak(lambda v: copyreg.pickle(Own, pickler(v)))
+
+def test_beside_a_closure_of_a_library():
+    deep = [[[[[[[]]]]]]]
+    def f(x):
+        deep[0][0][0][0][0][0].append(x)
+        return eqx.filter_closure_convert(lambda y: y * x, x)
+    closed = eqx.filter_jit(f)(jnp.ones(3))
+
+@jax.jit
+def jitted(x):
+    jitted.calls.append(x)
+    return x
+jitted.calls = []
+
+def test_attribute_of_a_jitted_function(): jitted(jnp.ones(3))
+
+@jax.custom_jvp
+def ruled(x):
+    ruled.last = x
+    return x
+ruled.defjvp(lambda primals, tangents: (primals[0], tangents[0]))
+
+def test_attribute_of_a_function_with_a_rule(): jax.jit(ruled)(jnp.ones(3))
+
+POOL = concurrent.futures.ThreadPoolExecutor(1)
+
+def test_work_to_do(request):
+    # The pool's thread has the queue in a variable of the standard library's.
+    event = threading.Event()
+    request.addfinalizer(event.set)
+    POOL.submit(event.wait)
+    leak(lambda v: POOL.submit(print, v))
+
 def test_long_list():
     long = []
     def keep(v):
@@ -152,6 +215,15 @@ _HOLDERS = {
     "test_local_class": "test_suite.Local.kept",
     "test_class_of_an_object": "test_suite.Local.kept",
     "test_context_of_a_live_thread": "STATE",
+    "test_element_of_a_context": "STATE",
+    "test_signal_handler": "test_suite.test_signal_handler.handler.<lambda>.v",
+    "test_record": "test_suite.RECORD",
+    "test_mock_with_a_signature": "test_suite.test_mock_with_a_signature.spy",
+    "test_table_of_a_c_module": "test_suite.test_table_of_a_c_module.pickler.<lambda>.v",
+    "test_beside_a_closure_of_a_library": "test_suite.test_beside_a_closure_of_a_library.deep",
+    "test_attribute_of_a_jitted_function": "test_suite.jitted.calls",
+    "test_attribute_of_a_function_with_a_rule": "test_suite.ruled.last",
+    "test_work_to_do": "test_suite.POOL",
     "test_long_list": "test_suite.test_long_list.long",
 }
 
@@ -162,19 +234,28 @@ def test_each_holder_is_named(pytester: pytest.Pytester) -> None:
     leaks = run.leaks()
     found = {name: {leak["holder"] for leak in leaks[name]} for name in leaks}
     assert found == {name: {holder} for name, holder in _HOLDERS.items()}
-    assert {leak["owner"] for each in leaks.values() for leak in each} == {"project"}
+    owners = {name: leak["owner"] for name, each in leaks.items() for leak in each}
+    assert owners.pop("test_table_of_a_c_module") == "third-party"
+    assert set(owners.values()) == {"project"}
     phases = {name: phase for name, phase, _ in run.phases()}
     assert phases.pop("test_put_back") == "teardown"
     assert set(phases.values()) == {"call"}
     (long,) = leaks["test_long_list"]
     assert len(long["chain"]) == 101
     assert long["chain"][50] == "(19903 links)"
+    roots = {name: each[0]["chain"][0] for name, each in leaks.items()}
+    assert roots["test_signal_handler"] == "handler of signal SIGTERM"
+    assert roots["test_table_of_a_c_module"].startswith("module variable 'dispatch_table' of copy")
+    (context,) = leaks["test_element_of_a_context"]
+    assert context["chain"][1:] == ["list[0]", "context variable 'STATE'"]
     assert "JaxLeaksWarning" not in run.text
 
 
 _CLEAN = """
 import time
 import warnings
+
+import equinox as eqx
 
 X = 2.0
 
@@ -231,6 +312,11 @@ def test_recorded_warning():
         return x
     jax.jit(f)(X)
 
+def test_closures_of_a_library():
+    # Since jax 0.12 the jaxpr in them has constants, though it is called with others.
+    closed = eqx.filter_jit(lambda x: eqx.filter_closure_convert(lambda y: y * x, x))(X)
+    assert closed(X) == 4
+
 def test_kept_jaxpr():
     jaxpr = jax.make_jaxpr(lambda x: x + jnp.ones(3))(X)
 
@@ -256,7 +342,7 @@ def test_nothing_else_is_reported(pytester: pytest.Pytester) -> None:
     """Only dead ends lead to these values, or a trace that still runs is busy with them."""
     run = run_suite(pytester, LEAKY + _CLEAN)
     assert run.leaks() == {}
-    assert run.result.parseoutcomes()["passed"] == 12
+    assert run.result.parseoutcomes()["passed"] == 13
 
 
 def test_the_jaxprs_in_a_librarys_cache_are_its_own_affair(pytester: pytest.Pytester) -> None:

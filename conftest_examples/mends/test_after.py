@@ -4,6 +4,7 @@ import contextvars
 import functools
 import logging
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
@@ -151,6 +152,24 @@ def remember(x, seen=None):
 def test_default_argument():
     _, seen = jax.jit(remember)(jnp.ones(3))
     assert len(seen) == 1
+
+
+def test_default_value():
+    hooks = []
+
+    def step(x):
+        return x, x * 2
+
+    _, doubled = jax.jit(step)(jnp.ones(3))
+    hooks.append(lambda scale, y=doubled: y * scale)
+    assert hooks[0](2).tolist() == [4, 4, 4]
+
+
+def test_finalizer():
+    batch = Model()
+    jax.jit(lambda x: (weakref.finalize(batch, print, x.shape), x)[1])(jnp.ones(3))
+    y = jax.jit(lambda x: x + 1)(jnp.ones(3))
+    weakref.finalize(batch, print, y)
 
 
 class Layer(eqx.Module):

@@ -4,6 +4,7 @@ import contextvars
 import functools
 import logging
 import threading
+import weakref
 from typing import Any
 from unittest import mock
 
@@ -127,6 +128,21 @@ def remember(x, seen=[]):  # noqa: B006
 
 def test_default_argument():
     jax.jit(remember)(jnp.ones(3))
+
+
+def test_default_value():
+    hooks = []
+
+    def step(x):
+        hooks.append(lambda scale, y=x * 2: y * scale)
+        return x
+
+    jax.jit(step)(jnp.ones(3))
+
+
+def test_finalizer():
+    batch = Model()
+    jax.jit(lambda x: (weakref.finalize(batch, print, x), x)[1])(jnp.ones(3))
 
 
 class Layer(eqx.Module):

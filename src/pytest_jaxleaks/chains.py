@@ -21,6 +21,10 @@ __all__ = ["Chain", "ChainNamer", "without_positions"]
 # An instance is one reference from an attribute's value or two (over its dict); a function is three
 # from a closure variable's value (tuple of cells, cell).
 _MOST_HIDDEN_STEPS = 3
+# What a ``contextvars.Context`` keeps its variables' values in.
+_PARTS_OF_A_CONTEXT = frozenset(
+    {"hamt", "hamt_array_node", "hamt_bitmap_node", "hamt_collision_node"}
+)
 
 
 class Chain(NamedTuple):
@@ -101,6 +105,7 @@ class ChainNamer:
 
     def _links(self, path: Sequence[Any], root: Root) -> list[Link]:
         found = []
+        path = [obj for obj in path if class_name(type(obj)) not in _PARTS_OF_A_CONTEXT]
         position = 0
         while position < len(path) - 1:
             link, step = self._next(path, position, root)

@@ -104,6 +104,11 @@ def _is_in_container(way: _Way) -> bool:
     return not way.chain.labels[-1].endswith(f".{way.chain.holder.rpartition('.')[2]}")
 
 
+def _is_default_itself(way: _Way) -> bool:
+    """Tell whether a traced value is a default argument itself, and not an element of one."""
+    return way.chain.kind == "default argument" and not way.chain.labels[-1].endswith("]")
+
+
 def _is_static_field(way: _Way) -> bool:
     """Tell whether the holder is a dataclass field with ``metadata={"static": True}``."""
     found = _in_attribute_of(way)
@@ -208,6 +213,12 @@ LIBRARY_HINTS = (
         "make it a method or a property, and keep no bound method in an attribute or in aux data",
     ),
     _Rule(
+        "finalizer",
+        _through("weakref.finalize"),
+        "a finalizer keeps its arguments until its object is gone: give it names or shapes, or "
+        "make it outside of the traced function with what the call returns",
+    ),
+    _Rule(
         "future",
         _through("concurrent.futures.", "_asyncio.Future", "_asyncio.Task", "asyncio."),
         "a future keeps the result of work that was handed a traced value: wait for it inside of "
@@ -224,6 +235,12 @@ LIBRARY_HINTS = (
         _through("jaxlib._jax.pytree.PyTreeDef", "jaxlib.xla_extension.pytree.PyTreeDef"),
         "the static part of a pytree (a treedef) holds a traced value: make it a child, "
         "not aux data",
+    ),
+    _Rule(
+        "default value",
+        _is_default_itself,
+        "a function that was made while tracing has a traced value for a default: hand it the "
+        "value as an argument where it is called, or return the value and make it outside",
     ),
     _Rule(
         "static field",

@@ -14,6 +14,7 @@ import functools
 import itertools
 import operator
 import sys
+import types
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -350,7 +351,7 @@ class _Climb:
         for name, stack in unseen.other_threads():
             for frame in stack:
                 self._give_locals(frame, f" (thread '{name}')")
-        for value, root in unseen.thread_local_values(heap):
+        for value, root in (*unseen.thread_local_values(heap), *unseen.signal_handlers()):
             self._finder.give(value, root)
         for node_id, node in self._nodes.items():
             if node_id not in self._roots:
@@ -377,7 +378,8 @@ class _Climb:
         for array in hidden.arrays:
             ids = [id(element) for _, element in array_elements(array)]
             yield array, list(filter(self._nodes.__contains__, ids))
-        yield from list(parents_among(hidden.untracked, set(self._nodes)))
+        plain = [*hidden.untracked, *hidden.jitted]
+        yield from list(parents_among(plain, set(self._nodes)))
 
     # -- and down again ---------------------------------------------------------------------
 
@@ -391,21 +393,31 @@ class _Climb:
     def holdings(self) -> list[Holding]:
         """Return the shortest way from a root to each tracer that has one.
 
-        Among equally short ones the choice follows the program (order of roots, of attributes) and
-        not the heap, so that a leak has the same name in each run.
+        A way through a jaxpr, whose constants may be nobody's business, or from a variable of a
+        function of the standard library that still runs, is taken where there is no other. Among
+        equally short ones the choice follows the program (order of roots, of attributes) and not
+        the heap, so that a leak has the same name in each run.
         """
-        roots = sorted(self._roots, key=lambda node_id: _rank(self._roots[node_id]))
-        above: dict[int, int | None] = dict.fromkeys(roots)
-        waiting = deque(roots)
-        while waiting:
-            parent_id = waiting.popleft()
+        roots = sorted(self._roots, key=lambda each: _rank(self._roots[each], self._nodes[each]))
+        later = deque(filter(self._is_local_of_standard_library, roots))
+        waiting = deque(itertools.filterfalse(self._is_local_of_standard_library, roots))
+        above: dict[int, int | None] = dict.fromkeys(waiting)
+        while waiting or later:
+            parent_id = (waiting or later).popleft()
+            above.setdefault(parent_id, None)
             below = self._below.get(parent_id, {})
             in_order = map(id, gc.get_referents(self._nodes[parent_id])) if below else ()
             for child_id in itertools.chain(filter(below.__contains__, in_order), below):
                 if child_id not in above:
                     above[child_id] = parent_id
-                    waiting.append(child_id)
+                    deferred = is_jaxpr(self._nodes[child_id])
+                    (later if deferred else waiting).append(child_id)
         return [self._holding(tracer, above) for tracer in self.tracers if id(tracer) in above]
+
+    def _is_local_of_standard_library(self, node_id: int) -> bool:
+        root = self._roots[node_id]
+        package = (root.module or "").partition(".")[0]
+        return root.kind == "local" and package in sys.stdlib_module_names
 
     def _holding(self, tracer: Any, above: dict[int, int | None]) -> Holding:
         path = []
@@ -431,9 +443,13 @@ class _Climb:
 _RANKS = ("fixture", "module", "class", "local")
 
 
-def _rank(root: Root) -> tuple[int, str, str]:
-    """Order roots: a fixture names a value better than the tests that use it."""
-    place = _RANKS.index(root.kind) if root.kind in _RANKS else len(_RANKS)
+def _rank(root: Root, node: Any) -> tuple[int, str, str]:
+    """Order roots: a fixture names a value better than the tests that use it.
+
+    What a module refers to itself, and not by its dict of variables, has no name there.
+    """
+    is_named = root.kind in _RANKS and not issubclass(type(node), types.ModuleType)
+    place = _RANKS.index(root.kind) if is_named else len(_RANKS)
     return place, root.module or "", root.text
 
 

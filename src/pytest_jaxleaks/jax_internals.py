@@ -37,6 +37,7 @@ __all__ = [
     "is_jax_module",
     "is_jax_type",
     "is_jaxpr",
+    "is_jitted",
     "is_traceback",
     "is_tracing",
     "jax_is_imported",
@@ -169,9 +170,14 @@ def _is_cache_of_anothers_function(obj: Any, module: Any) -> bool:
     return wrapped is not None and found is wrapped
 
 
+def is_jitted(cls: type) -> bool:
+    """Tell whether ``cls`` is the type of what ``jax.jit`` returns."""
+    return cls.__name__ == _JITTED and is_jax_type(cls)
+
+
 def donates_arguments(obj: Any) -> bool:
     """Tell whether ``obj`` is a function that ``jax.jit`` was asked to let donate arguments."""
-    if type(obj).__name__ != _JITTED or not is_jax_type(type(obj)):
+    if not is_jitted(type(obj)):
         return False
     info = getattr(obj, "_jit_info", None)
     return bool(getattr(info, "donate_argnums", ()) or getattr(info, "donate_argnames", ()))
@@ -210,16 +216,17 @@ def _holds_user_data(cls: type) -> bool:
 def blocks_reference(parent: Any, child: Any) -> bool:
     """Tell whether a reference from ``parent`` to ``child`` is JAX's own affair.
 
-    A jitted function holds the user's function, which counts, and caches, which do not. Of a
-    jaxpr its constants count, which are public.
+    A jitted function holds the user's function and attributes, which count, and caches, which do
+    not. Of a jaxpr its constants count, which are public.
     """
     cls = type(parent)
     if is_jaxpr(parent):
         return getattr(parent, "consts", None) is not child
     if cls is functools._lru_cache_wrapper:
         return is_jax_cache(parent)
-    if cls.__name__ == _JITTED and is_jax_type(cls):
-        return getattr(parent, "__wrapped__", None) is not child
+    if is_jitted(cls):
+        own = getattr(parent, "__dict__", {})
+        return child is not own and all(child is not value for value in own.values())
     return is_book_keeping(cls)
 
 

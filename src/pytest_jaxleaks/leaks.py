@@ -206,20 +206,28 @@ def _capped(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_jaxpr_of_a_library(holding: Holding, code: CodeUnderTest) -> bool:
-    """Tell whether a third party keeps a jaxpr: equinox, in its cache of shapes or as a function.
+    """Tell whether a third party keeps a jaxpr: equinox does in a cache, and in its closures.
 
     A library that keeps what it traced does so for its structure: nobody takes the constants out.
-    (Since jax 0.12 a jaxpr has them, whoever asked for the bare jaxpr.)
+    Since jax 0.12 a jaxpr has them even where it is kept next to the values it is called with, as
+    in what ``eqx.filter_closure_convert`` returns, and so in many a solution of optimistix.
     """
-    jaxprs = [position for position, obj in enumerate(holding.path) if is_jaxpr(obj)]
-    if not jaxprs:
+    path = holding.path
+    position = next(filter(lambda i: is_jaxpr(path[i]), range(len(path))), None)
+    if position is None:
         return False
-    if not _is_own(holding.root, code):
-        return True
-    for obj in reversed(holding.path[: jaxprs[0]]):
-        module = obj.__module__ if type(obj) is types.FunctionType else module_name(type(obj))
-        if module != "builtins" and not is_jax_module(module):
-            return not code.owns(module)
+    return not _is_own(holding.root, code) or _is_of_a_library(path[:position], code)
+
+
+def _is_of_a_library(path: Sequence[Any], code: CodeUnderTest) -> bool:
+    """Tell whether the innermost object that is no mere container is one of a third party's."""
+    for obj in reversed(path):
+        is_function = type(obj) is types.FunctionType
+        module = str(obj.__module__) if is_function else module_name(type(obj))
+        package = module.partition(".")[0]
+        if package not in ("builtins", "collections"):
+            is_standard = package in sys.stdlib_module_names
+            return not (is_standard or is_jax_module(module) or code.owns(module))
     return False
 
 

@@ -100,10 +100,10 @@ def function_name(function: types.FunctionType) -> str:
     return function.__qualname__.replace("<locals>.", "")
 
 
-def _dotted_function(function: types.FunctionType) -> str:
+def _dotted_function(function: types.FunctionType) -> str | None:
+    """Return ``module.function``; None where no module has it, as for a mock with a signature."""
     module = function.__module__
-    name = function_name(function)
-    return f"{module}.{name}" if isinstance(module, str) else name
+    return f"{module}.{function_name(function)}" if isinstance(module, str) else None
 
 
 def at_home(obj: Any, module: object, qualified: object) -> Any:
@@ -177,11 +177,24 @@ _PUBLIC_NAMES = {
 
 def _of_attributes(obj: Any) -> Iterator[Link]:
     cls = type(obj)
+    if module_name(cls).partition(".")[0] in ("jax", "jaxlib"):
+        wrapped: Any = (instance_dict(obj) or {}).get("__wrapped__")
+        if _is_function(wrapped):
+            yield from _of_wrapper(obj, wrapped)
     for raw, value in attributes(obj):
         name = _PUBLIC_NAMES.get(raw, raw)
         if raw == "_consts" and class_name(cls) in ("ClosedJaxpr", "Jaxpr"):
             name = "consts"
         yield Link(f"{class_name(cls)}.{name}", value, f"{dotted_name(cls)}.{name}", "attribute")
+
+
+def _of_wrapper(obj: Any, wrapped: types.FunctionType) -> Iterator[Link]:
+    """Yield the attributes of what a decorator of JAX's made of a function, by its name."""
+    name, dotted = function_name(wrapped), _dotted_function(wrapped)
+    for attribute, value in attributes(obj):
+        if not attribute.startswith("_"):
+            named_by = _member(dotted, attribute)
+            yield Link(f"{name}.{attribute}", value, named_by, "function attribute")
 
 
 def _of_dict(obj: Any) -> Iterator[Link]:
@@ -234,19 +247,25 @@ def _of_function(obj: Any) -> Iterator[Link]:
         with contextlib.suppress(ValueError):
             value = cell.cell_contents
             label = f"closure variable '{variable}' of {name}"
-            yield Link(label, value, f"{dotted}.{variable}", "closure variable")
+            yield Link(label, value, _member(dotted, variable), "closure variable")
     yield from _of_defaults(obj, name, dotted)
-    for attribute, value in list((instance_dict(obj) or {}).items()):
-        yield Link(f"{name}.{attribute}", value, f"{dotted}.{attribute}", "function attribute")
+    for raw, value in list((instance_dict(obj) or {}).items()):
+        attribute = key_text(raw) if type(raw) is not str else raw
+        label = f"{name}.{attribute}"
+        yield Link(label, value, _member(dotted, attribute), "function attribute")
 
 
-def _of_defaults(obj: Any, name: str, dotted: str) -> Iterator[Link]:
+def _member(dotted: str | None, name: str) -> str | None:
+    return None if dotted is None else f"{dotted}.{name}"
+
+
+def _of_defaults(obj: Any, name: str, dotted: str | None) -> Iterator[Link]:
     code, defaults = obj.__code__, obj.__defaults__ or ()
     positional = code.co_varnames[: code.co_argcount]
     pairs = list(zip(positional[len(positional) - len(defaults) :], defaults, strict=False))
     for argument, value in [*pairs, *(obj.__kwdefaults__ or {}).items()]:
         label = f"default argument '{argument}' of {name}"
-        yield Link(label, value, f"{dotted}.{argument}", "default argument")
+        yield Link(label, value, _member(dotted, argument), "default argument")
 
 
 def _of_method(obj: Any) -> Iterator[Link]:
@@ -319,7 +338,11 @@ def _of_class(obj: Any) -> Iterator[Link]:
 
 def _of_module(obj: Any) -> Iterator[Link]:
     module = str(types.ModuleType.__getattribute__(obj, "__name__"))
-    yield from module_variables(module, instance_dict(obj) or {})
+    variables = instance_dict(obj) or {}
+    yield from module_variables(module, variables)
+    for child in gc.get_referents(obj):
+        if child is not variables:  # the C code of the module holds it
+            yield Link(f"inside module {module}", child)
 
 
 def module_variables(module: str, variables: dict[str, Any]) -> Iterator[Link]:
@@ -360,17 +383,23 @@ def _of_weak_reference(obj: Any) -> Iterator[Link]:
 
 def _of_ndarray(obj: Any) -> Iterator[Link]:
     """Yield the elements of a numpy object array, which the collector does not see."""
+    numpy = sys.modules["numpy"]
+    kind = "ndarray" if issubclass(type(obj), numpy.ndarray) else class_name(type(obj))
     for index, value in array_elements(obj):
-        yield Link(f"ndarray{index}", value, kind="object array")
+        yield Link(f"{kind}{index}", value, kind="object array")
 
 
 def array_elements(obj: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the objects that a numpy array refers to, with their indices: ``[0]``, ``['a'][0]``."""
+    """Yield the objects that a numpy array refers to, with their indices: ``[0]``, ``['a'][0]``.
+
+    A record, which is one element of a structured array, is read as an array without axes.
+    """
     numpy = sys.modules["numpy"]
-    plain = numpy.ndarray.view(obj, numpy.ndarray)
+    is_array = issubclass(type(obj), numpy.ndarray)
+    plain = numpy.ndarray.view(obj, numpy.ndarray) if is_array else numpy.array(obj)
     for field in plain.dtype.fields or ():
         for index, value in array_elements(plain[field]):
-            yield f"[{field!r}]{index}", value
+            yield f"[{field!r}]{index if is_array else ''}", value
     if plain.dtype.hasobject and plain.dtype.fields is None:
         flat = plain.reshape(-1)[:_ITERATION_CAP].tolist()
         for position, value in zip(numpy.ndindex(*plain.shape), flat, strict=False):
@@ -399,6 +428,7 @@ _ENUMERATORS: dict[type, Callable[[Any], Iterator[Link]]] = {
     staticmethod: _of_descriptor("__func__"),
     classmethod: _of_descriptor("__func__"),
     contextvars.Context: _of_context,
+    contextvars.Token: _of_descriptor("old_value"),
     threading.local: _of_thread_local,
     weakref.ref: _of_weak_reference,
 }
@@ -419,7 +449,7 @@ def _enumerators(cls: type) -> tuple[Callable[[Any], Iterator[Link]], ...]:
     if issubclass(cls, _WHOLLY_NAMED):
         return tuple(found)
     numpy = sys.modules.get("numpy")
-    if numpy is not None and issubclass(cls, numpy.ndarray):
+    if numpy is not None and issubclass(cls, (numpy.ndarray, numpy.void)):
         found.append(_of_ndarray)
     return (_of_attributes, *found)
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextvars
 import itertools
 import re
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_jaxleaks import collector as gc
 from pytest_jaxleaks.frames import frame_locals
-from pytest_jaxleaks.jax_internals import is_jax_module
+from pytest_jaxleaks.jax_internals import is_jax_module, is_jitted
 from pytest_jaxleaks.links import array_elements, type_and_subclasses
+from pytest_jaxleaks.object_kinds import types_among
 from pytest_jaxleaks.roots import Root
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ __all__ = [
     "context_values",
     "local_values",
     "other_threads",
+    "signal_handlers",
     "thread_local_values",
     "top_frames",
     "unseen_containers",
@@ -93,6 +96,15 @@ def thread_local_values(heap: list[Any]) -> Iterator[tuple[Any, Root]]:
             yield values, Root("thread-local", "", module=type(obj).__module__)
 
 
+def signal_handlers() -> Iterator[tuple[Any, Root]]:
+    """Yield the handler of each signal that the program has given one."""
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if callable(handler) and not isinstance(handler, signal.Handlers):
+            name = getattr(number, "name", number)
+            yield handler, Root("handler", f"handler of signal {name}")
+
+
 class Unseen(NamedTuple):
     """Containers whose references the collector does not report when it is asked for referrers.
 
@@ -100,10 +112,13 @@ class Unseen(NamedTuple):
         arrays: numpy object arrays.
         untracked: dicts and tuples that the collector has stopped to track, because they hold
             nothing that it tracks; a numpy array is such a thing.
+        jitted: functions made by ``jax.jit``. Since Python 3.12 ``gc.get_referrers`` misses that
+            they have attributes, while ``gc.get_referents`` tells.
     """
 
     arrays: list[Any]
     untracked: list[Any]
+    jitted: list[Any]
 
 
 def unseen_containers(heap: list[Any]) -> Unseen:
@@ -115,7 +130,8 @@ def unseen_containers(heap: list[Any]) -> Unseen:
     arrays = _array_types()
     wanted = arrays | {id(dict), id(tuple)}
     found: dict[int, Any] = {}
-    result = Unseen([], [])
+    jitted = {type_id for type_id, cls in types_among(heap).items() if is_jitted(cls)}
+    result = Unseen([], [], list(_of_types(heap, jitted)))
     level = list(_of_types(heap, arrays)) + _untracked(gc.get_referents(*heap), wanted)
     while level:
         new = {id(obj): obj for obj in level if id(obj) not in found}
@@ -134,7 +150,9 @@ def unseen_containers(heap: list[Any]) -> Unseen:
 
 def _array_types() -> frozenset[int]:
     numpy = sys.modules.get("numpy")
-    return frozenset() if numpy is None else type_and_subclasses(numpy.ndarray)
+    if numpy is None:
+        return frozenset()
+    return type_and_subclasses(numpy.ndarray) | type_and_subclasses(numpy.void)
 
 
 def _of_types(objects: list[Any], type_ids: Set[int]) -> Iterator[Any]:
@@ -147,4 +165,6 @@ def _untracked(objects: list[Any], type_ids: Set[int]) -> list[Any]:
 
 
 def _refers_to_objects(array: Any) -> bool:
-    return bool(sys.modules["numpy"].ndarray.dtype.__get__(array).hasobject)
+    numpy = sys.modules["numpy"]
+    base = numpy.ndarray if issubclass(type(array), numpy.ndarray) else numpy.generic
+    return bool(base.dtype.__get__(array).hasobject)
