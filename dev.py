@@ -222,6 +222,8 @@ def _do(command: Sequence[str]) -> None:
 def _environment() -> dict[str, str]:
     """Return the environment for what is run: as it is, but without other Pythons' settings."""
     left_out = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
+    # The tests start Python often: each would compile everything anew.
+    left_out.add("PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
     return {
         "JAX_PLATFORMS": "cpu",  # no test needs more, and looking for more takes time

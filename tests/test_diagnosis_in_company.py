@@ -67,10 +67,14 @@ def test_everything_at_once_with_workers(suite: pytest.Pytester) -> None:
 
 
 def test_everything_at_once_without_a_terminal(suite: pytest.Pytester) -> None:
-    """No terminal reporter, no summary, the same files and the same exit status."""
+    """No terminal reporter, no summary, the same files and the same exit status.
+
+    What the triage says is in the JSON report.
+    """
     result = suite.runpytest_subprocess(
         "-pno:terminal",
         "--jax-leaks",
+        "--jax-leaks-triage",
         "--jax-leaks-report=out.json",
         "--jax-leaks-sarif=out.sarif",
         "--jax-leaks-html=out.html",
@@ -80,6 +84,9 @@ def test_everything_at_once_without_a_terminal(suite: pytest.Pytester) -> None:
     assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
     for name in ("out.json", "out.sarif", "out.html", "out.xml"):
         assert "Modèle" in json.dumps((suite.path / name).read_text("utf-8"), ensure_ascii=False)
+    (triage,) = json.loads((suite.path / "out.json").read_text("utf-8"))["triage"]
+    assert (triage["nodeid"], triage["holder"]) == ("test_it.py::test_used", "test_it.Modèle.größe")
+    assert any(line.startswith("goes away with JIT disabled") for line in triage["verdict"])
 
 
 def test_the_checkers_own_crash_is_told(suite: pytest.Pytester) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 from suite_runs import LEAKY, run_suite
@@ -209,6 +210,69 @@ def test_collector_settings(pytester: pytest.Pytester) -> None:
     run = run_suite(pytester, LEAKY + COLLECTOR)
     assert sorted(run.leaks()) == ["test_disabled", "test_freezes", "test_unfreezes"]
     run.result.assert_outcomes(failed=3, passed=4)
+
+
+ASKING = """
+import weakref
+
+KEPT = Box()
+
+class Node:
+    def __init__(self):
+        self.me = self
+
+@pytest.fixture
+def nodes():
+    many = [[i] for i in range(1_000)]  # a look freezes what there is only if it is much
+    return {"node": Node(), "many": many}
+
+def test_freed(nodes):
+    node = weakref.ref(nodes.pop("node"))
+    gc.collect()
+    assert node() is None
+
+def test_shown(nodes):
+    assert sum(type(obj) is Node for obj in gc.get_objects()) == 1
+    assert [obj for obj in gc.get_referrers(nodes["node"]) if type(obj) is not Node] == [nodes]
+
+def test_leaks_and_collects():
+    box = Box(); leak_into(box)
+    gc.collect()
+
+def test_tidies_up_and_collects():
+    box = Box(); leak_into(box)
+    gc.collect()
+    box.kept.clear()
+
+def test_collects_while_tracing():
+    def f(x):
+        y = x * 2
+        gc.collect()
+        return y
+    jax.grad(f)(1.0)
+
+def test_other_thread_asks():
+    thread = threading.Thread(target=lambda: (leak_into(KEPT), gc.collect()))
+    thread.start()
+    thread.join()
+
+def test_replaces_the_collector(monkeypatch):
+    monkeypatch.setattr(gc, "get_objects", lambda: [])
+    box = Box(); leak_into(box)
+"""
+
+
+def test_questions_to_the_collector(pytester: pytest.Pytester) -> None:
+    """A test that asks the collector gets the answers it gets without the check, and is checked."""
+    functions = gc.collect, gc.get_objects, gc.get_referrers
+    run = run_suite(pytester, LEAKY + ASKING)
+    assert run.roots() == {
+        "test_leaks_and_collects": ["local variable 'box' of test_leaks_and_collects"],
+        "test_other_thread_asks": ["module variable 'KEPT' of test_suite"],
+        "test_replaces_the_collector": ["local variable 'box' of test_replaces_the_collector"],
+    }
+    run.result.assert_outcomes(failed=3, passed=4)
+    assert (gc.collect, gc.get_objects, gc.get_referrers) == functions
 
 
 FORKS = """

@@ -52,6 +52,7 @@ _BY_RULE = {
     "numpyro_guide": "numpyro guide",
     "numpyro_trace": "numpyro handler",
     "flax_module": "flax module",
+    "flax_nnx": "flax nnx object",
 }
 
 

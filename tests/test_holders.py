@@ -7,6 +7,7 @@ import threading
 import types
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
@@ -81,6 +82,20 @@ def test_a_local_variable_names_the_value_when_nothing_lasting_does() -> None:
     assert error.leaks[0].root == (
         "local variable 'kept' of test_a_local_variable_names_the_value_when_nothing_lasting_does"
     )
+
+
+def test_whoever_keeps_a_librarys_pytree_is_named() -> None:
+    """JAX sees a layer's weights: no cache of the library's is to be emptied, but the list."""
+    made: list[Any] = []
+
+    def make(key: Any) -> None:
+        made.append(eqx.nn.Linear(1, 2, key=key))
+
+    with pytest.raises(TracerLeakError) as caught, no_tracer_leaks():
+        jax.jit(make)(jax.random.key(0))
+    name = "test_whoever_keeps_a_librarys_pytree_is_named.made"
+    assert {leak.holder.rpartition("holders.")[2] for leak in caught.value.leaks} == {name}
+    assert {leak.chain[-1] for leak in caught.value.leaks} == {"Linear.weight", "Linear.bias"}
 
 
 def test_the_collector_is_left_as_it_was() -> None:

@@ -53,6 +53,32 @@ def decorated_without_a_trace(function):
         return function()
     return wrapper
 
+class Decorator:
+    def __init__(self, function):
+        self.run = function
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+def decorated_by_an_object(function):
+    hostile = Decorator(function)
+    return lambda: (hostile, hostile.run())
+
+def traced(function):
+    @functools.wraps(function)
+    def wrapper():
+        jax.jit(function)()
+    return wrapper
+
+@decorated_by_an_object
+def test_decorated_by_an_object():
+    box = Box(); leak_into(box)
+
+@traced
+def test_traced_as_a_whole():
+    y = jnp.ones(3) + 1
+    assert y.shape == (3,)
+
 @decorated
 def test_decorated():
     box = Box(); leak_into(box)
@@ -70,6 +96,13 @@ def test_subtests_clean(subtests):
     for i in range(2):
         with subtests.test(i=i):
             assert jnp.ones(3).sum() == 3
+
+def test_subtests_tidied_up(subtests):
+    for i in range(2):
+        with subtests.test(i=i):
+            box = Box(); leak_into(box)
+            assert i, "the first one fails"
+        box = None
 """
 
 
@@ -83,6 +116,7 @@ def test_functions_and_methods(pytester: pytest.Pytester) -> None:
         "TestMethods::test_class": ["local variable 'box' of TestMethods.test_class"],
         "TestMethods::test_on_self": ["instance of TestMethods"],
         "test_parametrized[2]": ["local variable 'box' of test_parametrized"],
+        "test_decorated_by_an_object": ["local variable 'box' of test_decorated_by_an_object"],
         "test_decorated": ["local variable 'box' of test_decorated"],
         "test_decorated_silently": ["local variable 'box' of test_decorated_silently"],
         "test_subtests": ["local variable 'box' of test_subtests"],
@@ -90,7 +124,39 @@ def test_functions_and_methods(pytester: pytest.Pytester) -> None:
     assert {leak["holder"] for found in run.leaks().values() for leak in found} == {
         "test_suite.Box.kept"
     }
-    assert run.result.parseoutcomes()["failed"] == 9
+    # A traceback that pytest shows does not keep what its variables were.
+    assert run.result.parseoutcomes()["failed"] == 10 + 2
+
+
+OWN_KIND = """
+class Cases(pytest.File):
+    def collect(self):
+        for name in self.path.read_text().split():
+            yield Case.from_parent(self, name=name)
+
+class Case(pytest.Item):
+    def runtest(self):
+        box = Box()
+        if self.name == "on_node":
+            self.box = box
+        if self.name != "clean":
+            leak_into(box)
+
+def pytest_collect_file(parent, file_path):
+    return Cases.from_parent(parent, path=file_path) if file_path.suffix == ".cases" else None
+"""
+
+
+def test_items_of_a_projects_own_kind(pytester: pytest.Pytester) -> None:
+    """What ``runtest`` has in variables, and what it stores on its node, is the project's."""
+    pytester.makeconftest(LEAKY + OWN_KIND)
+    pytester.makefile(".cases", suite="local on_node clean")
+    run = run_suite(pytester, "")
+    assert run.roots() == {
+        "local": ["local variable 'box' of Case.runtest"],
+        "on_node": ["attribute 'box' of the Case node"],
+    }
+    run.result.assert_outcomes(failed=2, passed=1)
 
 
 UNITTEST_KINDS = """
@@ -266,6 +332,49 @@ def test_property_tests(pytester: pytest.Pytester) -> None:
     [leak] = run.leaks()["test_one_example"]
     assert leak["chain"][1:] == ["local variable 'box' of test_one_example", "Box.kept", "list[0]"]
     run.result.stdout.fnmatch_lines(["*test_fails(*", "*n=1,*"])
+
+
+MACHINES = """
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+class Leaking(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.box = Box()
+
+    @rule(n=st.integers(0, 3))
+    def put(self, n): leak_into(self.box)
+
+class TidiedUp(Leaking):
+    def teardown(self): self.box.kept.clear()
+
+class Failing(Leaking):
+    @rule()
+    def fail(self): assert False
+
+for cls in (Leaking, TidiedUp, Failing):
+    cls.TestCase.settings = settings(
+        max_examples=3, stateful_step_count=2, deadline=None, database=None, derandomize=True
+    )
+TestLeaking, TestTidiedUp, TestFailing = Leaking.TestCase, TidiedUp.TestCase, Failing.TestCase
+
+def test_classes_are_as_they_were():
+    assert "teardown" not in vars(Leaking)
+    assert TidiedUp.teardown.__code__.co_name == "teardown"
+"""
+
+
+def test_state_machines(pytester: pytest.Pytester) -> None:
+    """What is left on a machine of a stateful test after its teardown is named by its class."""
+    run = run_suite(pytester, LEAKY + MACHINES)
+    assert {name: set(roots) for name, roots in run.roots().items()} == {
+        "TestLeaking::runTest": {"state machine Leaking"},
+        "TestFailing::runTest": {"state machine Failing"},
+    }
+    leak = run.leaks()["TestLeaking::runTest"][0]
+    assert leak["chain"][1:] == ["Leaking.box", "Box.kept", "list[0]"]
+    run.result.assert_outcomes(failed=2, passed=2)
 
 
 def test_database_key_of_hypothesis_is_unchanged(pytester: pytest.Pytester) -> None:

@@ -18,6 +18,7 @@ from pytest_jaxleaks.jax_internals import (
     is_book_keeping,
     is_jax_cache,
     is_jax_function,
+    is_tracing,
     may_be_jax_cache,
     record_of,
     trace_of,
@@ -194,6 +195,21 @@ def test_a_jax_without_these_names_tells_less(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(jax, "check_tracer_leaks", object())
     take_back = hear_of_leak_checking(pytest.fail)
     take_back()
+
+
+def test_a_running_transformation_is_known() -> None:
+    """Inside of jit, vmap, grad and jvp this thread is tracing; outside it is not."""
+    seen: list[bool] = []
+
+    def note(x: Any) -> Any:
+        seen.append(is_tracing())
+        return x
+
+    for transformed in (jax.jit(note), jax.grad(note), lambda x: jax.jvp(note, (x,), (x,))):
+        transformed(1.0)
+    jax.vmap(note)(jnp.ones(2))
+    assert seen == [True] * 4
+    assert not is_tracing()
 
 
 def test_containers_of_jax_are_known() -> None:

@@ -195,6 +195,53 @@ def test_leaks_at_import(pytester: pytest.Pytester) -> None:
     assert [(e["phase"], e["outcome"]) for e in accepted.entries] == [("collection", "passed")]
 
 
+COLLECTED = """
+def made():
+    box = Box(); leak_into(box)
+    return box
+
+@pytest.fixture(params=[made()])
+def chosen(request): pass
+
+def test_chosen(chosen): pass
+
+@pytest.mark.parametrize("box", [made()])
+def test_parametrized(box): pass
+
+class Case(unittest.TestCase):
+    made = 0
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        Case.made += 1
+        self.box = made()
+
+    def test_leaks(self): self.other = made()
+    def test_made_once(self): self.assertEqual(self.made, 3)  # pytest makes one of its own
+"""
+
+
+def test_leaks_in_collection(pytester: pytest.Pytester) -> None:
+    """What conftest hooks, parameters and constructors of test cases keep before the first test.
+
+    pytest makes an instance per test when it collects them; a look never makes another one.
+    """
+    conftest = "def pytest_configure(config): config.box = Box(); leak_into(config.box)"
+    pytester.makeconftest(LEAKY + conftest)
+    run = run_suite(pytester, LEAKY + COLLECTED)
+    roots = {leak["root"] for e in run.entries for leak in e["leaks"] if e["phase"] == "collection"}
+    assert roots == {
+        "attribute 'box' of config",
+        "parameter 'chosen' of test_chosen",
+        "parameter 'box' of test_parametrized",
+        "instance of Case",
+    }
+    assert [e for e in run.phases() if e[1] != "collection"] == [
+        ("Case::test_leaks", "call", "failed")
+    ]
+    run.result.assert_outcomes(passed=3, failed=1)
+
+
 def test_unchecked_tests_are_not_blamed_on_checked_ones(pytester: pytest.Pytester) -> None:
     """With markers alone, what unmarked tests and imports leak is nobody's."""
     source = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from typing import TYPE_CHECKING
 
 import jax  # noqa: F401 (imported once for the runs within this process)
@@ -61,8 +63,62 @@ def test_a_leaking_test_is_run_again_alone_in_other_modes(pytester: pytest.Pytes
     after = text.partition("test_it.py::test_after_other, test_it.SEEN:")[2].partition("::")[0]
     assert "does not leak when it runs alone in a fresh process, only after test_it.py" in after
     assert "only after test_it.py::test_other ran first" in text
-    assert (pytester.path / "out.json").read_text("utf-8").count('"nodeid"') == 2
+    document = json.loads((pytester.path / "out.json").read_text("utf-8"))
+    assert len(document["tests"]) == 2
+    verdicts = {each["holder"]: each["verdict"] for each in document["triage"]}
+    assert verdicts.keys() == {"test_it.Store.größe", "test_it.SEEN"}
+    assert all(f"  {line}" in text for line in itertools.chain(*verdicts.values()))
     assert "test_other" in (pytester.path / "out.xml").read_text("utf-8")
+
+
+_LEAKS_AND_GOES_ON = """
+import jax
+KEPT = []
+
+def test_leak():
+    jax.jit(lambda x: (KEPT.append(x), x)[1])(1.0)
+
+def test_next():
+    {next}
+"""
+
+
+def test_an_interrupted_run_is_not_triaged(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who interrupts the tests wants the end; who interrupts the triage wants the summary."""
+    pytester.makepyfile(_LEAKS_AND_GOES_ON.format(next="import pytest; pytest.exit('enough')"))
+    options = ("--jax-leaks", "--jax-leaks-triage")
+    text = str(pytester.runpytest_inprocess(*options).stdout)
+    assert "the run was interrupted: no test was run again" in text
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pytest_jaxleaks.triage.run", interrupted)
+    pytester.makepyfile(_LEAKS_AND_GOES_ON.format(next="pass"))
+    result = pytester.runpytest_inprocess(*options)
+    result.assert_outcomes(passed=1, failed=1)
+    assert "interrupted; tests that were not run again: 1" in str(result.stdout)
+
+
+def test_a_fault_of_triage_is_a_warning(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The summary of the run and its exit status stay as they are."""
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("no more processes")
+
+    monkeypatch.setattr("pytest_jaxleaks.triage.run", fails)
+    pytester.makepyfile(_LEAKS_AND_GOES_ON.format(next="pass"))
+    result = pytester.runpytest_inprocess("--jax-leaks", "--jax-leaks-triage")
+    text = str(result.stdout)
+    assert "JaxLeaksWarning: pytest-jaxleaks could not do this: run leaking tests again" in text
+    assert "RuntimeError: no more processes" in text
+    assert "it ended early: see the warning of pytest-jaxleaks" in text
+    result.assert_outcomes(passed=1, failed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
 def test_nothing_is_said_of_a_clean_run(pytester: pytest.Pytester) -> None:

@@ -541,3 +541,18 @@ def test_flax_module():
     apply = jax.jit(functools.partial(net.apply, mutable=["intermediates"]))
     _, extra = apply({"params": params["params"]}, jnp.ones((1, 3)))
     assert extra["intermediates"]["hidden"][0].shape == (1, 2)
+
+
+def test_flax_nnx():
+    nnx = pytest.importorskip("flax.nnx")
+    made = []
+
+    @jax.jit
+    def grow(key):
+        layer = nnx.Linear(1, 2, rngs=nnx.Rngs(key))
+        graph, state = nnx.split(layer)
+        return layer(jnp.ones((3, 1))), graph, state
+
+    out, graph, state = grow(jax.random.key(0))
+    made.append(nnx.merge(graph, state))
+    assert jnp.allclose(made[0](jnp.ones((3, 1))), out)

@@ -450,3 +450,16 @@ def test_flax_module():
         return bound[-1](x)
 
     step(params, jnp.ones((1, 3)))
+
+
+def test_flax_nnx():
+    nnx = pytest.importorskip("flax.nnx")
+    made = []
+
+    @jax.jit
+    def grow(key):
+        layer = nnx.Linear(1, 2, rngs=nnx.Rngs(key))
+        made.append(layer)
+        return layer(jnp.ones((3, 1)))
+
+    grow(jax.random.key(0))

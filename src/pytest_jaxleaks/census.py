@@ -2,18 +2,24 @@
 
 Objects that survive a look are frozen (``gc.freeze``), so that the next look sees only what came
 since, and so that collecting costs next to nothing. When the heap has grown enough, everything is
-thawed and collected, as CPython does of its own accord: no garbage stays for ever.
+thawed and collected, as CPython does of its own accord: no garbage stays for ever. Where the
+program itself asks the collector in between, it is answered as if nothing were frozen.
 """
 
 from __future__ import annotations
 
-import gc
 import itertools
+import threading
 import time
-from typing import Any
+import weakref
+from typing import TYPE_CHECKING, Any
 
+from pytest_jaxleaks import collector as gc
 from pytest_jaxleaks.caches_of_jax import CachesOfJax
 from pytest_jaxleaks.jax_internals import jax_is_imported, tracer_types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Census"]
 
@@ -51,6 +57,9 @@ class Census:
         self._size_at_full = 0
         self._full_at = self._full_took = 0.0
         self._witness: _Witness | None = None
+        self._asked = gc.Asked(self._thaw)
+        # Young tracers that were frozen between two looks.
+        self._aside: list[weakref.ref[Any]] = []
 
     def start(self) -> None:
         """Count what exists now as old."""
@@ -58,11 +67,14 @@ class Census:
         self._frozen_before = gc.get_freeze_count() > 0
         self._size_at_full = len(gc.get_objects())
         self._freeze()
+        self._asked.start()
 
     def stop(self) -> None:
         """Leave the collector as it was found."""
         if self._running:
             self._running = False
+            self._asked.stop()
+            self._aside.clear()
             self._jax_caches = CachesOfJax()
             if not self._frozen_before:
                 gc.unfreeze()
@@ -76,20 +88,46 @@ class Census:
             return None
         self._collected = False
         young = self._young_objects()
-        if young is None:
+        if young is None and not self._set_aside():
             return None
         del young
         gc.collect()
         self._collected = True
-        return self._young_objects()
+        young = self._young_objects()
+        aside = self._set_aside()
+        if aside:
+            young = gc.get_objects() if young is None else young
+            ids = set(map(id, young))
+            young += (tracer for tracer in aside if id(tracer) not in ids)
+        return young
 
     def living(self) -> list[Any]:
-        """Return the tracers among the objects that are not frozen, garbage included."""
+        """Return the tracers that are young, garbage included."""
         if not jax_is_imported():
             return []
         heap = gc.get_objects()
         are_tracers = map(tracer_types().__contains__, map(id, map(type, heap)))
-        return list(itertools.compress(heap, are_tracers))
+        found = list(itertools.compress(heap, are_tracers))
+        del heap
+        aside = self._set_aside()
+        if aside:
+            ids = set(map(id, found))
+            found += (tracer for tracer in aside if id(tracer) not in ids)
+        return found
+
+    def _set_aside(self) -> list[Any]:
+        return [tracer for reference in self._aside if (tracer := reference()) is not None]
+
+    def _thaw(self) -> Callable[[], None]:
+        """Let the program ask the collector; return what makes the next look cheap again."""
+        self._aside = [weakref.ref(tracer) for tracer in self.living()]
+        gc.unfreeze()
+        return self._freeze_again
+
+    def _freeze_again(self) -> None:
+        if threading.active_count() > 1:  # another one may have gone on tracing in the meantime
+            self._aside = [weakref.ref(tracer) for tracer in self.living()]
+        self._freeze()
 
     def settle(self, *, now: bool = False) -> None:
         """Count what is alive as old, if there is much of it or if it is asked for."""
@@ -100,6 +138,7 @@ class Census:
             elif not self._collected:
                 gc.collect()
             self._freeze()
+            self._aside.clear()
 
     def known_jax_caches(self) -> CachesOfJax:
         """Return JAX's caches, looked up once among all objects, frozen ones included."""

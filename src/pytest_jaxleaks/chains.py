@@ -7,7 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_jaxleaks.jax_internals import is_jax_module
+from pytest_jaxleaks.jax_internals import children_of_node, is_jax_module
 from pytest_jaxleaks.links import Link, class_name, links, module_variables
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class ChainNamer:
         self._owns = owns
         self._wanted = {id(obj) for holding in holdings for obj in holding.path}
         self._tables: dict[int, dict[int, Link]] = {}
+        # Attributes of a third party's pytree nodes that JAX sees into.
+        self._in_sight: set[str] = set()
 
     def chain(self, holding: Holding) -> Chain:
         """Return the names along ``holding.path``."""
@@ -78,7 +80,8 @@ class ChainNamer:
 
         That is the innermost thing in the project's own code that outlives a call. Failing that, an
         attribute with a bound method, since it hides its object from JAX; or what the chain starts
-        at, for a third party's cache; or the innermost name there is.
+        at, for a third party's cache; or the innermost name there is. What JAX sees of a third
+        party's pytree node is data: whoever keeps the node is to be edited.
         """
         named = [link for link in found if link.named_by and not _is_foreign(link.named_by)]
         lasting = [link for link in named if link.kind != "local variable"]
@@ -90,10 +93,15 @@ class ChainNamer:
                 return link.named_by, "method"
         if root.kind in ("module", "class") and named:
             return named[0].named_by, named[0].kind
-        if named and (lasting or not root.named_by):
-            last = (lasting or named)[-1]
-            return last.named_by, last.kind
-        return root.named_by, root.kind
+        hiding = [link for link in named if link.named_by not in self._in_sight]
+        lasting = [link for link in hiding if link.kind != "local variable"]
+        if hiding and (lasting or not root.named_by):
+            last = (lasting or hiding)[-1]
+        elif named and not root.named_by:
+            last = named[-1]
+        else:
+            return root.named_by, root.kind
+        return last.named_by, last.kind
 
     def _links(self, path: Sequence[Any], root: Root) -> list[Link]:
         found = []
@@ -102,8 +110,20 @@ class ChainNamer:
         while position < len(path) - 1:
             link, step = self._next(path, position, root)
             found.append(link)
+            if link.kind == "attribute" and self._is_in_sight(link, path[position:]):
+                self._in_sight.add(str(link.named_by))
             position += step
         return _without_cells(found)
+
+    def _is_in_sight(self, link: Link, path: Sequence[Any]) -> bool:
+        """Tell whether an attribute is of a third party's pytree node, and what it holds a child.
+
+        The node's own flattening is called; that of a project's class never is.
+        """
+        if link.named_by is None or self._owns(link.named_by):
+            return False
+        children = set(map(id, children_of_node(path[0])))
+        return any(id(obj) in children for obj in path[1:])
 
     def _next(self, path: Sequence[Any], position: int, root: Root) -> tuple[Link, int]:
         table = self._table(path[position], root if position == 0 else None)

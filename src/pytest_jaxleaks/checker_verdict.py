@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import re
 from typing import TYPE_CHECKING, Any
 
+from pytest_jaxleaks import collector as gc
 from pytest_jaxleaks.escaped import by_holder
 from pytest_jaxleaks.holders import find_holders
 from pytest_jaxleaks.jax_internals import tracer_types

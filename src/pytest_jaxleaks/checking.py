@@ -138,7 +138,7 @@ class LeakCheck:
         if not self._policy.everywhere or session.config.option.collectonly or not session.items:
             return
         try:
-            self._begin(session.config)
+            self._begin(session)
         except Exception:
             warn_of_own_fault("check what was imported")
 
@@ -146,19 +146,19 @@ class LeakCheck:
         mark = item.stash.get(_MARK, None)
         return self._policy.everywhere or isinstance(mark, marks.NoTracerLeak)
 
-    def _begin(self, config: pytest.Config) -> None:
+    def _begin(self, session: pytest.Session) -> None:
         """Start the watch as soon as there is something to watch."""
         if self._watch is None and "jax" in sys.modules:
-            from pytest_jaxleaks.roots import Surroundings
-            from pytest_jaxleaks.scenes import project
+            from pytest_jaxleaks.scenes import project, surroundings_of_session
             from pytest_jaxleaks.thread_look import ThreadLook
             from pytest_jaxleaks.watching import Watch
 
             watch, threads = Watch(), ThreadLook()
             if self._policy.everywhere:
                 self._before_tests = Findings("collection")
-                sighting = watch.look_back(Surroundings(), project(config))
-                known = config.stash.get(KNOWN, ())
+                around = functools.partial(surroundings_of_session, session)
+                sighting = watch.look_back(around, project(session.config))
+                known = session.config.stash.get(KNOWN, ())
                 self._before_tests.add_sighting(sighting, self._policy.accepts, known)
             watch.start()
             threads.start()
@@ -214,7 +214,7 @@ class LeakCheck:
             self._unchecked_ran = True
             return (yield)
         item.stash[FINDINGS] = {}
-        self._begin(item.config)
+        self._begin(item.session)
         if self._unchecked_ran and self._watch is not None:
             self._watch.know_running()
             self._unchecked_ran = False
@@ -279,7 +279,7 @@ class LeakCheck:
     def _look_into(self, findings: Findings, item: pytest.Item, scene: Scene | None) -> None:
         """Look, whatever happens inside of the engine."""
         try:
-            self._begin(item.config)
+            self._begin(item.session)
             if self._watch is not None:
                 self._find(findings, item, self._watch, scene)
         except Exception:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_jaxleaks import collector as gc
 from pytest_jaxleaks.holders import find_holders
 from pytest_jaxleaks.jax_internals import is_internal_file, record_of, tracer_types
 from pytest_jaxleaks.leak_text import describe_holder

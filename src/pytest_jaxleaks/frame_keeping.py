@@ -3,12 +3,17 @@
 CPython hands the local variables over to a frame object that something still refers to. The frame
 is caught when the function starts: with a ``sys.monitoring`` event on that one code object where
 Python has it (3.12), else with a profile function that goes away at the first call of interest.
+
+A function that a transformation calls is left alone: its variables are tracers by right, and go
+away with it.
 """
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
+
+from pytest_jaxleaks.jax_internals import is_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +55,8 @@ class FrameKeeper:
         """Keep ``frame`` if it is the first of one of the code objects."""
         if frame.f_code in self._waiting:
             self._waiting.discard(frame.f_code)
-            self.frames.append(frame)
+            if not is_tracing():
+                self.frames.append(frame)
             if not self._waiting:
                 self._stop()
 

@@ -201,6 +201,12 @@ LIBRARY_HINTS = (
         "them by self.sow(...) and apply(..., mutable=[...])",
     ),
     _Rule(
+        "flax nnx object",
+        _through("flax.nnx."),
+        "an nnx object that a traced function made is kept: return both parts of nnx.split(...) "
+        "from it, and keep what nnx.merge(...) makes of them outside",
+    ),
+    _Rule(
         "bound method",
         _through("method"),
         "a bound method keeps its object, traced values included, and JAX cannot see into it: "

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import gc
 import itertools
 import operator
 import sys
@@ -20,6 +19,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_jaxleaks import collector as gc
 from pytest_jaxleaks import unseen
 from pytest_jaxleaks.captured_records import edges_to_captured_records
 from pytest_jaxleaks.jax_internals import blocks_reference, is_jaxpr

@@ -15,6 +15,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.frame_keeping import FrameKeeper
+from pytest_jaxleaks.frames import frame_locals
 from pytest_jaxleaks.tested_code import codes_of_item
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_jaxleaks.property_examples import Examples
     from pytest_jaxleaks.roots import Root
+    from pytest_jaxleaks.state_machines import Machines
 
 __all__ = ["Scene"]
 
@@ -33,16 +35,23 @@ class Scene:
 
     def __init__(self) -> None:
         self._keeper: FrameKeeper | None = None
-        self._examples: Examples | None = None
+        self._examples: Examples | Machines | None = None
         self._doctest: tuple[str, dict[str, Any]] = "", {}
 
     def frames(self) -> tuple[types.FrameType, ...]:
-        """Return the finished frames of the test."""
-        return tuple(self._keeper.frames) if self._keeper is not None else ()
+        """Return the finished frames of the test.
+
+        Whoever has shown a traceback (pytest does for a subtest that fails) has had Python 3.12
+        and older plant a dict of the variables as they were then: it is emptied.
+        """
+        frames = tuple(self._keeper.frames) if self._keeper is not None else ()
+        for frame in frames:
+            frame_locals(frame)
+        return frames
 
     def traceback(self) -> types.TracebackType | None:
         """Return a traceback that leads a debugger to the end of the test."""
-        frame = next(iter(self.frames()), None)
+        frame = next(iter(self._keeper.frames if self._keeper is not None else ()), None)
         if frame is None:
             return None
         return types.TracebackType(None, frame, max(frame.f_lasti, 0), frame.f_lineno or 1)
@@ -65,8 +74,12 @@ class Scene:
             item: the test.
         """
         with contextlib.ExitStack() as stack:
-            handle = _property_test(item)
-            if handle is not None:
+            handle, machine = _property_test(item), _state_machine(item)
+            if machine is not None:
+                from pytest_jaxleaks.state_machines import Machines
+
+                self._examples = stack.enter_context(Machines(machine))
+            elif handle is not None:
                 from pytest_jaxleaks.property_examples import Examples
 
                 self._examples = stack.enter_context(Examples(handle))
@@ -105,10 +118,23 @@ def _own_names(names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 # -- property tests -------------------------------------------------------------------------
 
 
+def _state_machine(item: pytest.Item) -> Any:
+    """Return the class of the machines that a stateful test of hypothesis runs, or None."""
+    if "hypothesis.stateful" not in sys.modules:
+        return None
+    from pytest_jaxleaks.state_machines import machine_class
+
+    return machine_class(_function(item))
+
+
+def _function(item: pytest.Item) -> Any:
+    function = getattr(item, "obj", None)
+    return getattr(function, "__func__", function)
+
+
 def _property_test(item: pytest.Item) -> Any:
     """Return hypothesis' handle of a test, by which others may wrap its inner function."""
-    function = getattr(item, "obj", None)
-    handle = getattr(getattr(function, "__func__", function), "hypothesis", None)
+    handle = getattr(_function(item), "hypothesis", None)
     inner = getattr(handle, "inner_test", None)
     if not isinstance(inner, types.FunctionType) or inspect.iscoroutinefunction(inner):
         return None

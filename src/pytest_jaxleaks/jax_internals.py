@@ -25,6 +25,8 @@ __all__ = [
     "Place",
     "TracerRecord",
     "blocks_reference",
+    "checks_leaks_itself",
+    "children_of_node",
     "containers_of_jax",
     "donates_arguments",
     "hear_of_leak_checking",
@@ -37,6 +39,7 @@ __all__ = [
     "is_jaxpr",
     "is_jitted",
     "is_traceback",
+    "is_tracing",
     "jax_is_imported",
     "may_be_jax_cache",
     "record_of",
@@ -84,6 +87,27 @@ def tracer_types() -> frozenset[int]:
 def is_jax_module(name: object) -> bool:
     """Tell whether ``name`` is that of a module of jax or jaxlib."""
     return isinstance(name, str) and name.partition(".")[0] in ("jax", "jaxlib")
+
+
+def checks_leaks_itself() -> bool:
+    """Tell whether JAX's own leak checker is on in this thread."""
+    config = getattr(sys.modules.get("jax"), "config", None)
+    return bool(getattr(config, "jax_check_tracer_leaks", False))
+
+
+def is_tracing() -> bool:
+    """Tell whether this thread is inside of a transformation."""
+    is_clean = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
+    return is_clean is not None and not is_clean()
+
+
+def children_of_node(obj: Any) -> list[Any]:
+    """Return what JAX sees in a pytree node, one level of it; nothing if its flattening fails."""
+    jax = sys.modules.get("jax")
+    with contextlib.suppress(Exception):
+        if jax is not None:
+            return list(jax.tree_util.tree_leaves(obj, is_leaf=lambda each: each is not obj))
+    return []
 
 
 def containers_of_jax() -> dict[int, Any]:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import linecache
 import sys
+import types
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from pytest_jaxleaks.chains import ChainNamer, without_positions
 from pytest_jaxleaks.hints import hint_for
-from pytest_jaxleaks.jax_internals import (
-    Place,
-    is_jax_module,
-    is_jaxpr,
-    record_of,
-    traced_by,
-)
+from pytest_jaxleaks.jax_internals import Place, is_jax_module, is_jaxpr, record_of, traced_by
 from pytest_jaxleaks.links import module_name
 
 if TYPE_CHECKING:
@@ -227,10 +221,11 @@ def is_jaxpr_of_a_library(holding: Holding, code: CodeUnderTest) -> bool:
 
 def _is_of_a_library(path: Sequence[Any], code: CodeUnderTest) -> bool:
     """Tell whether the innermost object that is no mere container is one of a third party's."""
-    for cls in map(type, reversed(path)):
-        module = module_name(cls)
+    for obj in reversed(path):
+        is_function = type(obj) is types.FunctionType
+        module = str(obj.__module__) if is_function else module_name(type(obj))
         package = module.partition(".")[0]
-        if cls is FunctionType or package not in ("builtins", "collections"):
+        if package not in ("builtins", "collections"):
             is_standard = package in sys.stdlib_module_names
             return not (is_standard or is_jax_module(module) or code.owns(module))
     return False

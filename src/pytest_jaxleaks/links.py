@@ -30,6 +30,7 @@ __all__ = [
     "class_name",
     "dotted_name",
     "function_name",
+    "instance_dict",
     "key_text",
     "links",
     "module_variables",
@@ -137,7 +138,8 @@ def key_text(key: Any) -> str:
     return text if len(text) <= _LONGEST_KEY else text[: _LONGEST_KEY - 3] + "..."
 
 
-def _instance_dict(obj: Any) -> dict[str, Any] | None:
+def instance_dict(obj: Any) -> dict[str, Any] | None:
+    """Return where the instance attributes of ``obj`` are stored, or None."""
     with contextlib.suppress(Exception):
         found = object.__getattribute__(obj, "__dict__")
         if isinstance(found, dict):
@@ -147,7 +149,7 @@ def _instance_dict(obj: Any) -> dict[str, Any] | None:
 
 def attributes(obj: Any) -> Iterator[tuple[str, Any]]:
     """Yield the name and value of each instance attribute, ``__slots__`` included."""
-    for name, value in list((_instance_dict(obj) or {}).items()):
+    for name, value in list((instance_dict(obj) or {}).items()):
         yield name if type(name) is str else key_text(name), value
     for cls in type.__dict__["__mro__"].__get__(type(obj)):
         for name, descriptor in list(type.__dict__["__dict__"].__get__(cls).items()):
@@ -176,7 +178,7 @@ _PUBLIC_NAMES = {
 def _of_attributes(obj: Any) -> Iterator[Link]:
     cls = type(obj)
     if module_name(cls).partition(".")[0] in ("jax", "jaxlib"):
-        wrapped: Any = (_instance_dict(obj) or {}).get("__wrapped__")
+        wrapped: Any = (instance_dict(obj) or {}).get("__wrapped__")
         if _is_function(wrapped):
             yield from _of_wrapper(obj, wrapped)
     for raw, value in attributes(obj):
@@ -247,7 +249,7 @@ def _of_function(obj: Any) -> Iterator[Link]:
             label = f"closure variable '{variable}' of {name}"
             yield Link(label, value, _member(dotted, variable), "closure variable")
     yield from _of_defaults(obj, name, dotted)
-    for raw, value in list((_instance_dict(obj) or {}).items()):
+    for raw, value in list((instance_dict(obj) or {}).items()):
         attribute = key_text(raw) if type(raw) is not str else raw
         label = f"{name}.{attribute}"
         yield Link(label, value, _member(dotted, attribute), "function attribute")
@@ -293,7 +295,7 @@ def _of_partial(obj: Any) -> Iterator[Link]:
 
 
 def _of_lru_cache(obj: Any) -> Iterator[Link]:
-    wrapped: Any = (_instance_dict(obj) or {}).get("__wrapped__")
+    wrapped: Any = (instance_dict(obj) or {}).get("__wrapped__")
     name = function_name(wrapped) if _is_function(wrapped) else "a cached function"
     # Where the function stands under its own name, somebody else has put a cache around it.
     dotted = None
@@ -301,7 +303,7 @@ def _of_lru_cache(obj: Any) -> Iterator[Link]:
         found = at_home(obj, wrapped.__module__, wrapped.__qualname__)
         dotted = None if found is wrapped else _dotted_function(wrapped)
     for child in gc.get_referents(obj):
-        if child is not wrapped and child is not _instance_dict(obj):
+        if child is not wrapped and child is not instance_dict(obj):
             yield Link(f"cache of {name}", child, dotted, "cache")
     yield Link(f"function cached by {name}", wrapped)
 
@@ -336,7 +338,7 @@ def _of_class(obj: Any) -> Iterator[Link]:
 
 def _of_module(obj: Any) -> Iterator[Link]:
     module = str(types.ModuleType.__getattribute__(obj, "__name__"))
-    variables = _instance_dict(obj) or {}
+    variables = instance_dict(obj) or {}
     yield from module_variables(module, variables)
     for child in gc.get_referents(obj):
         if child is not variables:  # the C code of the module holds it
@@ -470,7 +472,7 @@ def links(obj: Any) -> Iterator[Link]:
         ["dict['a']"]
     """
     cls = type(obj)
-    known = {id(cls), id(_instance_dict(obj))}
+    known = {id(cls), id(instance_dict(obj))}
     for enumerate_links in _enumerators(cls):
         for link in enumerate_links(obj):
             known.add(id(link.child))

@@ -112,12 +112,15 @@ class LeakLog:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the JSON report."""
         if self._target is not None:
-            document = {
+            document: dict[str, Any] = {
                 "version": _FORMAT,
                 "jax": _jax_version(),
                 "python": platform.python_version(),
                 "tests": sorted([*map(_contract, self._before_tests), *self._tests], key=_order),
             }
+            triage = session.config.pluginmanager.get_plugin("jaxleaks-triage")
+            if triage is not None:
+                document["triage"] = triage.results
             text = json.dumps(document, indent=1, ensure_ascii=False)
             write_report(session, "--jax-leaks-report", self._target, text)
 

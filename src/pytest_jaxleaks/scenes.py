@@ -25,6 +25,7 @@ __all__ = [
     "fixture_text",
     "project",
     "surroundings_of",
+    "surroundings_of_session",
 ]
 
 _DEEPEST_WRAPPER = 5
@@ -52,21 +53,42 @@ def surroundings_of(
         if not _is_parameter(fixture):
             _add_fixture(roots, fixture)
         elif scene is None:  # a test that was called has it as a local variable
-            _add_parameter(roots, fixture, item)
+            value = fixture.cached_result[0] if fixture.cached_result else None
+            _add_parameter(roots, fixture.argname, value, item)
     _add_plugins(roots, item.config.pluginmanager)
     roots[id(item.user_properties)] = Root(
         "local", "what record_property was given", "record_property"
     )
-    for value, root in stored_values(item):
+    for value, root in stored_values(item.config, item.listchain()):
         if _is_plain_object(value):
             roots.setdefault(id(value), root)
-    instance = getattr(item, "instance", None)
+    _add_instance(roots, item)
+    frames = () if scene is None else scene.frames()
+    return Surroundings(roots=roots, frames=frames)
+
+
+def surroundings_of_session(session: pytest.Session) -> Surroundings:
+    """Return by what a program can reach values before the first test."""
+    roots: dict[int, Root] = {}
+    _add_plugins(roots, session.config.pluginmanager)
+    nodes = {node: None for item in session.items for node in item.listchain()}
+    for value, root in stored_values(session.config, nodes):
+        if _is_plain_object(value):
+            roots.setdefault(id(value), root)
+    for item in session.items:
+        _add_instance(roots, item)
+        for name, value in getattr(getattr(item, "callspec", None), "params", {}).items():
+            _add_parameter(roots, name, value, item)
+    return Surroundings(roots=roots)
+
+
+def _add_instance(roots: dict[int, Root], item: pytest.Item) -> None:
+    # pytest's property would make an instance where there is none (any more).
+    instance = vars(item).get("_instance")
     if _is_plain_object(instance):
         module = module_name(type(instance))
         name = class_name(type(instance))
         roots[id(instance)] = Root("local", f"instance of {name}", f"{module}.{name}", module)
-    frames = () if scene is None else scene.frames()
-    return Surroundings(roots=roots, frames=frames)
 
 
 def fixture_text(fixture: pytest.FixtureDef[Any]) -> str:
@@ -91,15 +113,12 @@ def _is_parameter(fixture: pytest.FixtureDef[Any]) -> bool:
     return getattr(fixture.func, "__module__", None) == "_pytest.python"
 
 
-def _add_parameter(
-    roots: dict[int, Root], fixture: pytest.FixtureDef[Any], item: pytest.Item
-) -> None:
-    value = fixture.cached_result[0] if fixture.cached_result else None
+def _add_parameter(roots: dict[int, Root], name: str, value: Any, item: pytest.Item) -> None:
     if _is_plain_object(value):
         module = getattr(getattr(item, "module", None), "__name__", "")
         function = getattr(item, "originalname", item.name)
-        text = f"parameter '{fixture.argname}' of {function}"
-        roots[id(value)] = Root("local", text, f"{module}.{function}.{fixture.argname}", module)
+        text = f"parameter '{name}' of {function}"
+        roots.setdefault(id(value), Root("local", text, f"{module}.{function}.{name}", module))
 
 
 def _add_plugins(roots: dict[int, Root], manager: pytest.PytestPluginManager) -> None:

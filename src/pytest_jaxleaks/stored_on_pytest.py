@@ -17,20 +17,21 @@ from pytest_jaxleaks.links import module_name
 from pytest_jaxleaks.roots import TEST_MACHINERY, Root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["stored_values"]
 
 
-def stored_values(item: pytest.Item) -> Iterator[tuple[Any, Root]]:
-    """Yield what is stored where ``item`` reaches it, with what to call it.
+def stored_values(config: pytest.Config, nodes: Iterable[Any]) -> Iterator[tuple[Any, Root]]:
+    """Yield what is stored on objects of pytest's, with what to call it.
 
     Args:
-        item: the test; the collectors above it and the configuration count as well.
+        config: the configuration.
+        nodes: a test and the collectors above it, or those of all tests.
     """
-    owners: list[Any] = [item.config, *item.listchain()]
+    owners: list[Any] = [config, *nodes]
     for owner in owners:
-        text = "config" if owner is item.config else f"the {type(owner).__name__} node"
+        text = "config" if owner is config else f"the {type(owner).__name__} node"
         yield from _attributes(owner, f"pytest.{type(owner).__name__}", text)
         yield from _stash(owner.stash, f"pytest.{type(owner).__name__}.stash", text)
     for name, value in vars(pytest).items():
@@ -56,15 +57,23 @@ def _stash(stash: Any, dotted: str, text: str) -> Iterator[tuple[Any, Root]]:
 
 @functools.cache
 def _own_names(bases: tuple[type, ...]) -> frozenset[str]:
-    """Return the attributes that the code of a class, given with its bases, names."""
+    """Return the attributes that pytest's code names of a class, which is given with its bases.
+
+    A test suite may have nodes of its own kinds: what their code stores is the suite's.
+    """
     found: set[str] = set()
-    for base in bases:
+    of_pytest = [base for base in bases if _is_machinery(base)]
+    for base in of_pytest:
         for value in vars(base).values():
             function = getattr(value, "fget", None) or getattr(value, "__func__", value)
             if type(function) is types.FunctionType:
                 found.update(function.__code__.co_names)
         found.update(vars(base))
     return frozenset(found)
+
+
+def _is_machinery(cls: type) -> bool:
+    return cls is object or module_name(cls).partition(".")[0] in TEST_MACHINERY
 
 
 @functools.lru_cache(maxsize=1)

@@ -31,8 +31,7 @@ __all__ = [
     "verdict",
 ]
 
-# Names the file that a process started by a triage writes to, and its mode.
-
+# What is set in the environment, by mode.
 MODES: dict[str, dict[str, str]] = {
     "alone": {},
     "nojit": {"JAX_DISABLE_JIT": "1"},

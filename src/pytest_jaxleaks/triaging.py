@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_jaxleaks import triage
+from pytest_jaxleaks.guarding import guarded
 from pytest_jaxleaks.jax_errors import error_of_checker
 from pytest_jaxleaks.report_files import write_atomically
 
@@ -26,10 +27,16 @@ __all__ = ["Child", "Triage"]
 _MOST_TESTS = 10
 _ADDOPTS = "PYTEST_ADDOPTS"
 _MOST_BEFORE = 200
+_ENDED_BY_FAULT = "it ended early: see the warning of pytest-jaxleaks"
+_BEGINS = "triage: leaking tests are run again, each alone in fresh processes (Ctrl-C ends it)"
 
 
 class Triage:
-    """Runs leaking tests again at the end of a run, and says what that means."""
+    """Runs leaking tests again at the end of a run, and says what that means.
+
+    Attributes:
+        results: one entry per holder: ``nodeid``, ``holder`` and the lines of the ``verdict``.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -37,6 +44,8 @@ class Triage:
         self._first: dict[str, str] = {}
         self._order: dict[str, list[str]] = {}
         self._worker_of: dict[str, str] = {}
+        self._left_out = ""
+        self.results: list[dict[str, Any]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the first test of each holder, and what ran before it in its process."""
@@ -49,22 +58,50 @@ class Triage:
                 self._first[leak["holder"]] = report.nodeid
                 self._worker_of[report.nodeid] = worker
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
-        """Run the tests again, and say what came of it as it comes."""
-        if not self._first:
+    def pytest_keyboard_interrupt(self) -> None:
+        """Start nothing new: who interrupts a run, or calls ``pytest.exit``, wants its end."""
+        self._left_out = "the run was interrupted: no test was run again"
+
+    def pytest_sessionfinish(self) -> None:
+        """Run the tests again, before the JSON report is written and the run summed up."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        in_json = self._config.getoption("jax_leaks_report", None) is not None
+        if not self._first or not (reporter or in_json):
             return
-        terminalreporter.section("triage of tracer leaks")
+        if self._left_out:
+            return
+        if reporter is not None:
+            reporter.write_line(_BEGINS)
+        self._left_out = guarded("run leaking tests again", self._run_again, _ENDED_BY_FAULT)
+
+    def _run_again(self) -> str:
+        """Fill in the results; return what is to be said of tests that were not run again."""
         by_test: dict[str, list[str]] = {}
         for holder, nodeid in self._first.items():
             by_test.setdefault(nodeid, []).append(holder)
-        for nodeid, holders in list(by_test.items())[:_MOST_TESTS]:
-            for holder, lines in self._triage(nodeid, holders).items():
-                terminalreporter.line(f"{nodeid}, {holder}:")
-                for line in lines:
-                    terminalreporter.line(f"  {line}")
-        if len(by_test) > _MOST_TESTS:
-            terminalreporter.line(f"... {len(by_test) - _MOST_TESTS} more tests were not run again")
+        chosen = list(by_test.items())[:_MOST_TESTS]
+        for done, (nodeid, holders) in enumerate(chosen):
+            try:
+                found = self._triage(nodeid, holders)
+            except KeyboardInterrupt:  # enough of it; what the run itself found is still to be told
+                return f"interrupted; tests that were not run again: {len(by_test) - done}"
+            for holder, lines in found.items():
+                self.results.append({"nodeid": nodeid, "holder": holder, "verdict": lines})
+        more = len(by_test) - len(chosen)
+        return f"... {more} more tests were not run again" if more else ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        """Say what came of it."""
+        if not self._first:
+            return
+        terminalreporter.section("triage of tracer leaks")
+        for result in self.results:
+            terminalreporter.line(f"{result['nodeid']}, {result['holder']}:")
+            for line in result["verdict"]:
+                terminalreporter.line(f"  {line}")
+        if self._left_out:
+            terminalreporter.line(self._left_out)
 
     def _triage(self, nodeid: str, holders: Sequence[str]) -> dict[str, list[str]]:
         phases: dict[str, list[dict[str, Any]] | str] = {}

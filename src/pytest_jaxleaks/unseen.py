@@ -7,7 +7,6 @@ still run, and the elements of numpy object arrays all keep objects alive withou
 from __future__ import annotations
 
 import contextvars
-import gc
 import itertools
 import re
 import signal
@@ -15,6 +14,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_jaxleaks import collector as gc
 from pytest_jaxleaks.frames import frame_locals
 from pytest_jaxleaks.jax_internals import is_jax_module, is_jitted
 from pytest_jaxleaks.links import array_elements, type_and_subclasses

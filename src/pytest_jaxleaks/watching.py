@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_jaxleaks import collector as gc
 from pytest_jaxleaks.census import Census
 from pytest_jaxleaks.holders import find_holders
 from pytest_jaxleaks.jax_internals import trace_of, tracer_types
@@ -100,6 +100,10 @@ class Watch:
                 tracer is alive.
             code: what belongs to the project.
         """
+        with gc.busy():
+            return self._look(surroundings, code)
+
+    def _look(self, surroundings: Callable[[], Surroundings], code: CodeUnderTest) -> Sighting:
         self._stays_young = False
         young = self._census.look()
         kept = self._kept_alive()
@@ -126,11 +130,12 @@ class Watch:
             self._census.settle(now=True)
             self._has_frozen = True
 
-    def look_back(self, surroundings: Surroundings, code: CodeUnderTest) -> Sighting:
+    def look_back(self, surroundings: Callable[[], Surroundings], code: CodeUnderTest) -> Sighting:
         """Report the leaks that exist already; for use before the watch starts.
 
         Args:
-            surroundings: what the caller knows about the program.
+            surroundings: returns what the caller knows about the program; asked for only when a
+                tracer is alive.
             code: what belongs to the project.
         """
         if not self._census.living():
@@ -138,7 +143,8 @@ class Watch:
         gc.collect()
         # Of the whole heap only the tracers are mapped: the rest is asked for, step by step.
         tracers = [tracer for tracer in self._census.living() if not self.knows(tracer)]
-        return self._search(tracers, surroundings, code) if tracers else Sighting()
+        with gc.busy():
+            return self._search(tracers, surroundings(), code) if tracers else Sighting()
 
     def _search(self, young: list[Any], around: Surroundings, code: CodeUnderTest) -> Sighting:
         caches = self._census.known_jax_caches()
@@ -191,12 +197,11 @@ class Watch:
 
     def know(self, tracer: Any) -> None:
         """Do not report ``tracer`` from now on."""
-        _reported[id(tracer)] = weakref.ref(tracer)
+        _reported[id(tracer)] = tracer
 
     def knows(self, tracer: Any) -> bool:
         """Tell whether ``tracer`` is not to be reported (any more)."""
-        known = _reported.get(id(tracer))
-        return (known is not None and known() is tracer) or trace_of(tracer) in self._known_traces
+        return _reported.get(id(tracer)) is tracer or trace_of(tracer) in self._known_traces
 
 
 def _running_elsewhere() -> dict[int, Any]:
@@ -217,7 +222,7 @@ def _tracers_of(running: dict[int, Any], young: list[Any]) -> set[int]:
 # block inside of a watched test must not count the test's own objects as old.
 _running: list[Watch] = []
 # So do the leaked values: each is reported once, whichever run in this process comes upon it.
-_reported: dict[int, weakref.ref[Any]] = {}
+_reported: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def innermost() -> Watch | None:
