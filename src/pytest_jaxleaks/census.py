@@ -103,12 +103,7 @@ class Census:
 
     def living(self) -> list[Any]:
         """Return the tracers that are young, garbage included."""
-        if not jax_is_imported():
-            return []
-        heap = gc.get_objects()
-        are_tracers = map(tracer_types().__contains__, map(id, map(type, heap)))
-        found = list(itertools.compress(heap, are_tracers))
-        del heap
+        found = _tracers_among(gc.get_objects())
         aside = self._set_aside()
         if aside:
             ids = set(map(id, found))
@@ -126,7 +121,11 @@ class Census:
 
     def _freeze_again(self) -> None:
         if threading.active_count() > 1:  # another one may have gone on tracing in the meantime
-            self._aside = [weakref.ref(tracer) for tracer in self.living()]
+            for generation in (0, 1):
+                newest = _tracers_among(gc.get_objects(generation=generation))
+                self._aside += map(weakref.ref, newest)
+            # References to one object are one object.
+            self._aside = list({id(reference): reference for reference in self._aside}.values())
         self._freeze()
 
     def settle(self, *, now: bool = False) -> None:
@@ -176,3 +175,10 @@ class Census:
     def _freeze(self) -> None:
         gc.freeze()
         self._witness = _Witness()
+
+
+def _tracers_among(objects: list[Any]) -> list[Any]:
+    if not jax_is_imported():
+        return []
+    are_tracers = map(tracer_types().__contains__, map(id, map(type, objects)))
+    return list(itertools.compress(objects, are_tracers))
