@@ -68,6 +68,7 @@ FUNCTIONS = {
     "several outputs": (lambda x: {"s": x.sum(), "n": jnp.int32(2), "p": Point(x, -x)}, (ramp(3),)),
     "kink": (lambda x: jax.nn.relu(x).sum(), (jnp.zeros(3),)),
     "ties": (lambda x: jnp.sort(x) * jnp.max(x), (jnp.array([1.0, 2.0, 1.0, 1.0]),)),
+    "small kink": (jnp.sort, (jnp.array([1.0, 1.0, 0.0]),)),
     "dead relu": (lambda x: jax.nn.relu(x).sum(), (-jnp.ones(3),)),
     "cancelling sum": (lambda x: (x - x.mean()).sum(), (ramp(200) * 100,)),
     "domain edge": (jnp.sqrt, (jnp.float32(0.0),)),

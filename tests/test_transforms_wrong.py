@@ -119,6 +119,60 @@ def test_a_rule_that_is_not_linear_in_the_cotangent_is_named():
     assert (error.order, error.kind) == ("grad", "nonlinear vjp")
 
 
+@jax.custom_jvp
+def other_value(x):
+    """A JVP rule whose derivative is right and whose value is not."""
+    return jnp.tanh(x)
+
+
+other_value.defjvp(
+    lambda primals, tangents: (
+        1.1 * jnp.tanh(*primals),
+        tangents[0] * (1 - jnp.tanh(*primals) ** 2),
+    )
+)
+
+
+@jax.custom_vjp
+def residual_returned(x):
+    """A fwd that returns its residual as the value."""
+    return jnp.tanh(x)
+
+
+residual_returned.defvjp(lambda x: (x, x), lambda x, ct: (ct * (1 - jnp.tanh(x) ** 2),))
+
+
+@pytest.mark.parametrize(
+    ("fn", "modes", "through"),
+    [
+        (other_value, None, "jax.value_and_grad"),
+        (other_value, "fwd", "jax.jvp"),
+        (residual_returned, None, "jax.value_and_grad"),
+    ],
+)
+def test_a_rule_that_returns_another_value_than_the_function_is_named(fn, modes, through):
+    """The gradient is right, and the loss that is reported with it is not."""
+    error = failure_of(fn, jnp.array([0.3, 2.0]), orders="grad", modes=modes)
+    assert kinds(error) == [("grad", "rule value")]
+    assert f"{through} gives" in str(error)
+    assert "the function itself 0.964028" in str(error)
+
+
+def test_a_rule_may_compute_the_value_another_way():
+    """What differs by rounding is the same value."""
+
+    @jax.custom_jvp
+    def squash(x):
+        return jnp.tanh(x)
+
+    @squash.defjvp
+    def rule(primals, tangents):
+        grown = jnp.exp(2 * primals[0])
+        return (grown - 1) / (grown + 1), tangents[0] * (1 - jnp.tanh(primals[0]) ** 2)
+
+    assert check_transforms(squash, jnp.array([0.3, 2.0]), orders="grad")
+
+
 def test_a_custom_vjp_that_mistakes_its_batched_residuals():
     """A vmap rule that pairs rows with the wrong residual fails where vmap comes in."""
 
@@ -161,7 +215,30 @@ def test_a_nan_gradient_beside_a_smooth_branch_is_the_where_trap():
     assert "differences give 0: the where trap" in str(error)
 
 
-@pytest.mark.parametrize("fn", [jnp.sqrt, lambda x: jnp.sqrt(jnp.abs(x)), jax.scipy.special.entr])
+@pytest.mark.parametrize(
+    ("fn", "seen"),
+    [
+        (lambda v: jnp.where(jnp.hypot(*v) > 1e-6, v / jnp.linalg.norm(v), v), "differences give"),
+        (lambda v: jnp.where((v == 0).all(), 0.0, jnp.arctan2(*v)), "jumps right beside the point"),
+    ],
+    ids=["guard with a small radius", "isolated value"],
+)
+def test_a_nan_gradient_inside_a_narrow_guard_is_the_where_trap(fn, seen):
+    """The guarded branch is a small ball around the point, or the point alone."""
+    error = failure_of(fn, jnp.zeros(2), orders="grad")
+    assert (error.order, error.kind) == ("grad", "nan gradient")
+    assert seen in str(error)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        jnp.sqrt,
+        lambda x: jnp.sqrt(jnp.abs(x)),
+        lambda x: jnp.where(x == 0, 0.0, x * jnp.log(jnp.abs(x))),
+        jax.scipy.special.entr,
+    ],
+)
 def test_a_slope_without_bound_is_no_where_trap(fn):
     """Where differences have no limit, an infinite or undefined gradient is right."""
     assert check_transforms(fn, jnp.array([0.0, 2.0]), orders="grad")
@@ -173,14 +250,24 @@ def test_a_slope_without_bound_is_no_where_trap(fn):
         lambda w: (jax.lax.stop_gradient(w) ** 2).sum(),
         lambda w: (jnp.floor(w * 8.0) ** 2).sum(),
         lambda w: (w.astype(int).astype(float) ** 2).sum(),
+        lambda w: jnp.sign(w - 0.9).sum(),
+        lambda w: jax.nn.one_hot(jnp.argmax(w), 2) @ jnp.array([3.0, 5.0]),
     ],
-    ids=["stop_gradient", "floor", "integer cast"],
+    ids=["stop_gradient", "floor", "integer cast", "sign", "argmax"],
 )
 def test_a_gradient_that_is_silently_zero_is_named(fn):
     """Zero at small steps too (a staircase), or not: the value depends on the argument."""
     error = failure_of(fn, jnp.array([1.6, 2.7]), orders="grad")
     assert (error.order, error.kind) == ("grad", "zero gradient")
     assert "numeric=False" in str(error)
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda w: jnp.clip(w, -1.0, 1.0).sum(), lambda w: jax.nn.hard_sigmoid(-9.0 * w).sum()]
+)
+def test_a_saturated_ramp_is_no_staircase(fn):
+    """The gradient is zero at the point and at its mirror image, and not on the way."""
+    assert check_transforms(fn, jnp.array([16.0, 27.0]), orders="grad")
 
 
 def test_a_wanted_zero_gradient_is_accepted_with_numeric_false():

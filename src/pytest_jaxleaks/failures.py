@@ -19,7 +19,8 @@ class Failure:
         order: the order, such as ``jit(vmap(grad))``, or ``plain call`` for the function itself.
         kind: ``value``, ``shape``, ``dtype``, ``weak type``, ``treedef``, ``leak``, ``retrace``,
             ``impure``, ``nondeterministic``, ``stale global``, ``exception``, ``gradient``,
-            ``zero gradient``, ``nan gradient``, ``nonlinear jvp``, ``nonlinear vjp``.
+            ``zero gradient``, ``nan gradient``, ``nonlinear jvp``, ``nonlinear vjp``,
+            ``rule value``.
         message: the diagnosis in one line.
         detail: facts, a line each.
         path: key path of the leaf, or the name of the object that changed.

@@ -24,6 +24,7 @@ from pytest_jaxleaks.numeric import (
     spread,
 )
 from pytest_jaxleaks.pushforwards import LINEARITY_FACTOR, judge_forward
+from pytest_jaxleaks.rule_values import wrong_rule_value
 from pytest_jaxleaks.tolerances import NUMERIC_RTOL
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def check_gradient(world: World, terms: Terms) -> GradientCheck:
         gradient = _reverse(prober, tangent, terms, check)
     if "fwd" in terms.modes and not check.failures:
         judge_forward(prober, tangent, gradient, terms, check)
-    return check
+    wrong = wrong_rule_value(world, check.modes, terms.order, terms.rtol)
+    return check if wrong is None else replace(check, failures=[*check.failures, wrong])
 
 
 def check_row(world: World, terms: Terms) -> GradientCheck:
@@ -272,7 +274,37 @@ def is_silent_zero(world: World, prober: Prober, tangent: Point, leaf: int) -> b
         moved = [x + step * v for x, v in zip(world.point, only, strict=True)]
         if np.any(world.at(moved).pullback()(1.0)[leaf]):
             return False
-    return bool(changed)
+    return bool(changed) or _jumps_on_the_way_to_the_mirror(prober, leaf, noise)
+
+
+def _jumps_on_the_way_to_the_mirror(prober: Prober, leaf: int, noise: float) -> bool:
+    """Tell whether the value jumps where a leaf moves from itself to its negative: what is compared
+    with zero is too far from it for small steps.
+
+    The change is followed to one place by halving; a ramp (a clipped one, say) is no jump.
+    """
+    back = [-x if i == leaf else np.zeros_like(x) for i, x in enumerate(prober.world.point)]
+    every_other = np.arange(back[leaf].size).reshape(back[leaf].shape) % 2 == 0
+    return _jumps_along(prober, back, noise) or _jumps_along(
+        prober, [v * every_other if i == leaf else v for i, v in enumerate(back)], noise
+    )
+
+
+def _jumps_along(prober: Prober, back: Point, noise: float) -> bool:
+    low, high, before, after = 0.0, 2.0, prober.center, prober.move(back, 2.0)
+    whole = abs(after - before)
+    if not np.isfinite(after) or whole <= noise:
+        return False
+    while high - low > 2.0**-20:
+        middle = (low + high) / 2
+        value = prober.move(back, middle)
+        if not np.isfinite(value):
+            return False
+        if abs(value - before) >= abs(after - value):
+            high, after = middle, value
+        else:
+            low, before = middle, value
+    return abs(after - before) > max(noise, 1e-3 * whole)
 
 
 def nan_gradients(prober: Prober, gradient: Point, order: str) -> Failure | None:
@@ -285,15 +317,15 @@ def nan_gradients(prober: Prober, gradient: Point, order: str) -> Failure | None
         if not len(bad):
             continue
         index = tuple(int(i) for i in bad[0])
-        slope = _finite_slope(prober, leaf, index, bool(np.isnan(values[index])))
-        if slope is None:
+        trap = bool(np.isnan(values[index]))
+        slope, seen = _slope_there(prober, leaf, index, trap)
+        if not seen:
             continue
         name = f"{world.names[leaf]}{list(index) if index else ''}"
         return Failure(
             order, "nan gradient",
-            f"the gradient of {name} is {values[index]:.3g} where the value is finite and "
-            f"differences give {slope:.6g}"
-            + (": the where trap" if np.isnan(values[index]) else ""),
+            f"the gradient of {name} is {values[index]:.3g} where the value is finite and {seen}"
+            + (": the where trap" if trap else ""),
             (f"{len(bad)} of {values.size} elements are not finite",
              "a branch that jnp.where or clip discards is differentiated too, and 0 * inf is nan"),
             world.names[leaf], index, slope, values[index],
@@ -303,28 +335,40 @@ def nan_gradients(prober: Prober, gradient: Point, order: str) -> Failure | None
     return None
 
 
-def _finite_slope(
+FINEST = 2.0**-30
+"""In float64 a guard such as ``norm > 1e-6`` is seen from its inside with this relative step."""
+
+
+def _slope_there(
     prober: Prober, leaf: int, index: tuple[int, ...], one_side: bool
-) -> float | None:
-    """Return the difference quotient in one element, None where there is none or it grows without
-    bound.
+) -> tuple[float | None, str]:
+    """Return the difference quotient in one element and what to say of it; an empty text where the
+    function is not finite beside the point, or its slope grows without bound.
 
     Args:
         prober: the function.
         leaf: the number of the leaf.
         index: the element in it.
-        one_side: whether a slope on one side is enough: a function that is smooth there and has
-            finite values beyond is a branch that ``jnp.where`` chose, and its gradient is not nan.
+        one_side: whether a slope on one side is enough, or a value that is an exception among its
+            neighbours: a branch that ``jnp.where`` chose has one, and its gradient is not nan.
     """
     unit: Any = [np.zeros_like(x) for x in prober.world.point]
     unit[leaf][index] = 1.0
-    big, small = prober.sides(unit, STEPS[1]), prober.sides(unit, STEPS[3])
+    step = FINEST if prober.world.precision() * prober.scale() < 0.1 * FINEST else STEPS[3]
+    big, small = prober.sides(unit, STEPS[1]), prober.sides(unit, step)
     if not np.isfinite([*big, *small]).all():
-        return None
+        return None, ""
     largest = max(*map(abs, big), 1.0)
     if max(map(abs, small)) <= 2 * largest:
-        return sum(small) / 2
+        return _said(sum(small) / 2)
     bounded = [
         now for before, now in zip(big, small, strict=True) if abs(now) <= 2 * max(abs(before), 1.0)
     ]
-    return bounded[0] if one_side and bounded else None
+    if one_side and bounded:
+        return _said(bounded[0])
+    jumps = min(map(abs, small)) * step > max(*map(abs, big)) * STEPS[1] / 2
+    return None, "jumps right beside the point" if one_side and jumps else ""
+
+
+def _said(slope: float) -> tuple[float, str]:
+    return slope, f"differences give {slope:.6g}"

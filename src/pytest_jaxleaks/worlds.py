@@ -64,11 +64,12 @@ class Program:
             jnp.broadcast_to(jnp.asarray(_one(ct) * factor, out.dtype), out.shape)
             for ct, out in pairs
         ]
-        return list(pull(weights)[0])
+        return [*pull(weights)[0], *outputs]
 
     def _pushed(self, leaves: list[Any], others: list[Any], tangents: list[Any]) -> list[Any]:
         function = functools.partial(_swapped, self.outputs, others)
-        return list(jax.jvp(function, (leaves,), (tangents,))[1])
+        outputs, moved = jax.jvp(function, (leaves,), (tangents,))
+        return [*moved, *outputs]
 
     def weighted(self, outputs: Sequence[Any]) -> float:
         """Return the real part of ``sum(cotangent * output)``, summed on the host."""
@@ -125,18 +126,39 @@ class World:
             outputs = self.program.values(self._cast(point), self.others)
             return self.program.weighted(outputs)
 
+    def outputs(self) -> Point:
+        """Return the function's outputs at the point."""
+        values = self.program.values(self._cast(self.point), self.others)
+        return [_wide(value) for value in values]
+
+    def outputs_by_rule(self, mode: str) -> Point:
+        """Return the outputs as they are while the function is differentiated (``rev`` or ``fwd``):
+        custom rules return them, too."""
+        leaves = self._cast(self.point)
+        if mode == "rev":
+            found = self.program.pulled(leaves, self.others, 1.0)[len(leaves) :]
+        else:
+            found = self.program.pushed(leaves, self.others, leaves)
+            found = found[len(found) // 2 :]
+        return [_wide(value) for value in found]
+
     def pullback(self) -> Callable[[float], Point]:
         """Return the function from a factor on the cotangents to the gradient of ``L``."""
         pulled, leaves = self.program.pulled, self._cast(self.point)
-        return lambda factor: [_wide(leaf) for leaf in pulled(leaves, self.others, factor)]
+        return lambda factor: [
+            _wide(leaf) for leaf in pulled(leaves, self.others, factor)[: len(leaves)]
+        ]
 
     def pushforward(self) -> Callable[[Point], float]:
         """Return the function from a tangent to the derivative of ``L`` along it, by forward
         mode."""
         program, leaves = self.program, self._cast(self.point)
-        return lambda tangent: program.weighted(
-            program.pushed(leaves, self.others, self._cast(tangent))
-        )
+
+        def push(tangent: Point) -> float:
+            moved = program.pushed(leaves, self.others, self._cast(tangent))
+            return program.weighted(moved[: len(moved) // 2])
+
+        return push
 
     def of_gradient(self, seed: int) -> World:
         """Return the world whose function is the gradient of this one, with random cotangents."""
@@ -145,7 +167,7 @@ class World:
         pulled = self.program._pulled
 
         def gradient(leaves: list[Any], others: list[Any]) -> list[Any]:
-            return pulled(leaves, others, 1.0)
+            return pulled(leaves, others, 1.0)[: len(leaves)]
 
         return replace(self, program=Program(gradient, weights, self.double))
 
@@ -154,6 +176,11 @@ class World:
         its values."""
         seen = self._seen()
         return seen is not None and not IMPLICIT.isdisjoint(seen[0])
+
+    def has_rules(self) -> bool:
+        """Tell whether there may be a custom derivative rule in the function."""
+        seen = self._seen()
+        return seen is None or any(name.startswith("custom_") for name in seen[0])
 
     def precision(self) -> float:
         """Return the coarsest epsilon that appears anywhere in the function, casts inside it
