@@ -250,10 +250,8 @@ def test_a_slope_without_bound_is_no_where_trap(fn):
         lambda w: (jax.lax.stop_gradient(w) ** 2).sum(),
         lambda w: (jnp.floor(w * 8.0) ** 2).sum(),
         lambda w: (w.astype(int).astype(float) ** 2).sum(),
-        lambda w: jnp.sign(w - 0.9).sum(),
-        lambda w: jax.nn.one_hot(jnp.argmax(w), 2) @ jnp.array([3.0, 5.0]),
     ],
-    ids=["stop_gradient", "floor", "integer cast", "sign", "argmax"],
+    ids=["stop_gradient", "floor", "integer cast"],
 )
 def test_a_gradient_that_is_silently_zero_is_named(fn):
     """Zero at small steps too (a staircase), or not: the value depends on the argument."""
@@ -263,10 +261,15 @@ def test_a_gradient_that_is_silently_zero_is_named(fn):
 
 
 @pytest.mark.parametrize(
-    "fn", [lambda w: jnp.clip(w, -1.0, 1.0).sum(), lambda w: jax.nn.hard_sigmoid(-9.0 * w).sum()]
+    "fn",
+    [
+        lambda w: jnp.clip(w, -1.0, 1.0).sum(),
+        lambda w: jnp.where((w > 0) & (w < 99), 0.01, 0.0).sum(),
+    ],
+    ids=["saturated ramp", "uniform density"],
 )
-def test_a_saturated_ramp_is_no_staircase(fn):
-    """The gradient is zero at the point and at its mirror image, and not on the way."""
+def test_what_is_flat_for_half_of_its_size_is_no_staircase(fn):
+    """The gradient is zero, rightly: what changes the value is far away."""
     assert check_transforms(fn, jnp.array([16.0, 27.0]), orders="grad")
 
 

@@ -274,37 +274,7 @@ def is_silent_zero(world: World, prober: Prober, tangent: Point, leaf: int) -> b
         moved = [x + step * v for x, v in zip(world.point, only, strict=True)]
         if np.any(world.at(moved).pullback()(1.0)[leaf]):
             return False
-    return bool(changed) or _jumps_on_the_way_to_the_mirror(prober, leaf, noise)
-
-
-def _jumps_on_the_way_to_the_mirror(prober: Prober, leaf: int, noise: float) -> bool:
-    """Tell whether the value jumps where a leaf moves from itself to its negative: what is compared
-    with zero is too far from it for small steps.
-
-    The change is followed to one place by halving; a ramp (a clipped one, say) is no jump.
-    """
-    back = [-x if i == leaf else np.zeros_like(x) for i, x in enumerate(prober.world.point)]
-    every_other = np.arange(back[leaf].size).reshape(back[leaf].shape) % 2 == 0
-    return _jumps_along(prober, back, noise) or _jumps_along(
-        prober, [v * every_other if i == leaf else v for i, v in enumerate(back)], noise
-    )
-
-
-def _jumps_along(prober: Prober, back: Point, noise: float) -> bool:
-    low, high, before, after = 0.0, 2.0, prober.center, prober.move(back, 2.0)
-    whole = abs(after - before)
-    if not np.isfinite(after) or whole <= noise:
-        return False
-    while high - low > 2.0**-20:
-        middle = (low + high) / 2
-        value = prober.move(back, middle)
-        if not np.isfinite(value):
-            return False
-        if abs(value - before) >= abs(after - value):
-            high, after = middle, value
-        else:
-            low, before = middle, value
-    return abs(after - before) > max(noise, 1e-3 * whole)
+    return bool(changed)
 
 
 def nan_gradients(prober: Prober, gradient: Point, order: str) -> Failure | None:
